@@ -1,9 +1,9 @@
 //! Circuit breaker: stops calling a provider that keeps failing.
 //!
 //! Backoff belongs to one slot. A provider that is down is down for all slots, and one attempt from each of a thousand
-//! sessions is a flood of requests. So the circuit opens after a number of failures in a row, and the provider is not called
-//! for a while. Then one caller may try, and all others wait for its result. If the provider reports how long to wait
-//! (`Retry-After`), the circuit stays open for that long.
+//! sessions is a flood of requests. So the circuit opens after a number of failures in a row, and the provider is not
+//! called for a while. Then one caller may try, and all others wait for its result. If the provider reports how long to
+//! wait (`Retry-After`), the circuit stays open for that long.
 //!
 //! Pure: the caller passes in the time, by the store's clock. The state belongs to one engine; other engines detect the
 //! failures themselves.
@@ -42,8 +42,8 @@ pub(crate) struct BreakerLimits {
 const CLOCK_SLACK: Duration = Duration::from_secs(30);
 
 impl CircuitBreaker {
-    /// Returns an error if the provider must not be called now. After a pause the first caller may try (half-open circuit),
-    /// and the pause starts again for all others.
+    /// Returns an error if the provider must not be called now. After a pause the first caller may try (half-open
+    /// circuit), and the pause starts again for all others.
     pub(crate) fn try_call(
         &mut self,
         provider: &str,
@@ -52,8 +52,9 @@ impl CircuitBreaker {
     ) -> Result<(), Failure> {
         let Some(until) = self.open_until else { return Ok(()) };
         let wait = Duration::from_millis(millis_between(now, until));
-        // After a clock was set back the wait would never end, so a wait longer than the longest pause is ignored. A small
-        // excess is allowed: the failing call read the clock at its end, and this caller may have read it earlier.
+        // After a clock was set back the wait would never end, so a wait longer than the longest pause is ignored. A
+        // small excess is allowed: the failing call read the clock at its end, and this caller may have read it
+        // earlier.
         if wait > Duration::ZERO && wait <= self.longest_pause.saturating_add(CLOCK_SLACK) {
             let (provider, failures, last) = (provider.to_owned(), self.failures, self.last_error.clone());
             return Err(Failure::CircuitOpen { provider, failures, wait, last });
@@ -104,7 +105,8 @@ mod tests {
         ModelError::no_answer("connection refused")
     }
 
-    /// Runs steps, each at a second: `f` fails, `a` answers, `?` checks. Expects for each check `y` or the seconds to wait.
+    /// Runs steps, each at a second: `f` fails, `a` answers, `?` checks. Expects for each check `y` or the seconds to
+    /// wait.
     #[track_caller]
     fn check(steps: &[(u64, char)], answers: &str) {
         let start = Timestamp(1_800_000_000_000);

@@ -235,8 +235,8 @@ impl Condenser {
         self.inner.rules.local
     }
 
-    /// Returns the input limit, in tokens, of the model that lists are for: its window minus `output`, the output limit of
-    /// a request, or by default minus the model's usual output reserve. `None` if the window is unknown.
+    /// Returns the input limit, in tokens, of the model that lists are for: its window minus `output`, the output limit
+    /// of a request, or by default minus the model's usual output reserve. `None` if the window is unknown.
     pub fn room(&self, output: Option<Tokens>) -> Option<Tokens> {
         let rules = &self.inner.rules;
         output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
@@ -312,7 +312,8 @@ impl CondenserInner {
                 }
                 matched.version = conversation.version;
                 match step {
-                    // The conversation is still locked, so that no caller gets messages that another caller added in the meantime.
+                    // The conversation is still locked, so that no caller gets messages that another caller added in
+                    // the meantime.
                     NextStep::Done(report) => {
                         return Some(self.finish_turn(
                             conversation,
@@ -374,8 +375,8 @@ impl CondenserInner {
         conversation.set_background(BackgroundSummary { plan, result, ended, lent, bytes, _task: task });
     }
 
-    /// Builds the caller's result and notifies the hooks. `summarized` says that a summary was written on this turn, so that
-    /// the hooks already got the messages.
+    /// Builds the caller's result and notifies the hooks. `summarized` says that a summary was written on this turn, so
+    /// that the hooks already got the messages.
     fn finish_turn<'a>(
         &self,
         mut conversation: MutexGuard<'_, Conversation>,
@@ -438,9 +439,9 @@ impl CondenserInner {
         tokio::spawn(async move { hooks.after(&done).await });
     }
 
-    /// Finds the conversation that the list belongs to, or begins a new one. With `compare_fully` set, it compares every
-    /// message. Otherwise it skips the full comparison for the most recently used conversation if the list is at the
-    /// same memory address.
+    /// Finds the conversation that the list belongs to, or begins a new one. With `compare_fully` set, it compares
+    /// every message. Otherwise it skips the full comparison for the most recently used conversation if the list is at
+    /// the same memory address.
     fn find(&self, messages: &[Message], compare_fully: bool) -> MatchedConversation {
         let candidates: Vec<SharedConversation> =
             lock(&self.conversations).all.iter().map(|(shared, _)| shared.clone()).collect();

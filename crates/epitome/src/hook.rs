@@ -1,8 +1,8 @@
 //! Hooks: code of the program that runs before and after messages are summarized.
 //!
-//! A [`Hook`] receives the messages that are about to be summarized, so that a memory system can extract what it needs, and
-//! is notified afterwards. It can add text to the summary's prompt and nothing else. If a hook fails, panics or takes too
-//! long, the summary is written without it.
+//! A [`Hook`] receives the messages that are about to be summarized, so that a memory system can extract what it needs,
+//! and is notified afterwards. It can add text to the summary's prompt and nothing else. If a hook fails, panics or
+//! takes too long, the summary is written without it.
 //!
 //! [`Hooks`] runs all hooks at the same time, each in its own task. Problems are returned as short lines for a log.
 
@@ -94,8 +94,8 @@ pub struct DueMessages {
     pub scope: Option<Author>,
     /// The first and the last of the messages.
     pub span: Span,
-    /// The messages as stored, but without the bytes of images and other media. To get those, read the messages from the
-    /// session by sequence number.
+    /// The messages as stored, but without the bytes of images and other media. To get those, read the messages from
+    /// the session by sequence number.
     pub messages: Arc<[Message]>,
 }
 

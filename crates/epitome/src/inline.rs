@@ -173,7 +173,8 @@ impl Inline {
     ) -> ProxiedList<'a> {
         let ready = match condenser.before_in_thread(&thread, call).await {
             Some(ready) => ready,
-            // Cannot happen: no other caller has this thread. A new condenser without conversations gives a correct result.
+            // Cannot happen: no other caller has this thread. A new condenser without conversations gives a correct
+            // result.
             None => condenser.another().before(call).await,
         };
         let cached = self.threads.new_thread(&self.workspace, thread, condenser.id(), id);
@@ -261,8 +262,8 @@ impl Inline {
 /// state: the list continues the cached one by one reply, and no longer beginning of the list was condensed. With more
 /// than one new reply, another process handled requests in between.
 ///
-/// One case is missed: a list was condensed before a restart, or by another process, and is sent again while a fork of it
-/// is one reply behind. The list is then sent as a continuation of that fork, which only costs a prompt cache miss.
+/// One case is missed: a list was condensed before a restart, or by another process, and is sent again while a fork of
+/// it is one reply behind. The list is then sent as a continuation of that fork, which only costs a prompt cache miss.
 fn is_up_to_date(hit: &CacheHit, prefixes: &PrefixHashes, messages: &[Message]) -> bool {
     let new = messages.get(prefixes.head.saturating_add(hit.shared_len)..).unwrap_or_default();
     hit.continues

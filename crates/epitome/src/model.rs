@@ -2,7 +2,8 @@
 //!
 //! A [`Model`] receives a [`SummaryRequest`], which contains everything about the summary to be written, and returns a
 //! [`Reply`] or one of four errors, sorted by what happens next. A provider's model builds a prompt with
-//! [`SummaryRequest::prompt`], as `Remote` does (feature `providers`). [`Local`] reads the messages and needs no prompt.
+//! [`SummaryRequest::prompt`], as `Remote` does (feature `providers`). [`Local`] reads the messages and needs no
+//! prompt.
 //!
 //! A model does not judge its own text: [`epitome_core::inspect`] decides whether the text is accepted, and the worker
 //! decides which model is called next and when. A model has no access to stores and sessions.
@@ -61,8 +62,8 @@ pub trait Model: Send + Sync + 'static {
         None
     }
 
-    /// Whether an accepted answer may be reused for exactly the same question instead of calling the model. Worth it if a
-    /// call costs time or money.
+    /// Whether an accepted answer may be reused for exactly the same question instead of calling the model. Worth it if
+    /// a call costs time or money.
     fn reusable(&self) -> bool {
         false
     }
@@ -73,8 +74,8 @@ pub trait Model: Send + Sync + 'static {
         false
     }
 
-    /// Writes one summary. The caller may stop waiting at any time, which drops the future. It must not block its thread: a
-    /// timeout cannot stop a blocked thread.
+    /// Writes one summary. The caller may stop waiting at any time, which drops the future. It must not block its
+    /// thread: a timeout cannot stop a blocked thread.
     async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError>;
 }
 
@@ -125,8 +126,8 @@ pub struct SummaryRequest {
 }
 
 impl SummaryRequest {
-    /// Creates a request for these messages with the general template, no previous summary, and redaction on. `replaces` counts
-    /// the messages; a caller that sets `previous` adds its tokens.
+    /// Creates a request for these messages with the general template, no previous summary, and redaction on.
+    /// `replaces` counts the messages; a caller that sets `previous` adds its tokens.
     pub fn new(inputs: impl Into<Arc<[SummaryInput]>>, limit: Limit, counter: Counter) -> Self {
         let inputs = inputs.into();
         let seqs = inputs.iter().filter_map(|input| input.message().map(|message| message.seq));
@@ -235,11 +236,11 @@ impl Reply {
 
 /// Why there is no reply, sorted by what happens next: wait, shorten, try another model, try again later.
 ///
-/// Every provider maps its failures to these four. The worker matches on them without a wildcard, so a fifth one cannot be
-/// added without deciding what the worker does then.
+/// Every provider maps its failures to these four. The worker matches on them without a wildcard, so a fifth one cannot
+/// be added without deciding what the worker does then.
 ///
-/// Errors are recorded and logged. Create them with [`ModelError::refused`] and [`ModelError::no_answer`], which shorten the
-/// reason and redact secrets. Never put text of the conversation into a reason.
+/// Errors are recorded and logged. Create them with [`ModelError::refused`] and [`ModelError::no_answer`], which
+/// shorten the reason and redact secrets. Never put text of the conversation into a reason.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// Wait: the same request may be sent again, but not sooner than `retry_after`.
@@ -271,7 +272,8 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Creates [`ModelError::Refused`] with a reason that may be recorded: one line of at most 200 characters, no secrets.
+    /// Creates [`ModelError::Refused`] with a reason that may be recorded: one line of at most 200 characters, no
+    /// secrets.
     ///
     /// ```
     /// use epitome::model::ModelError;

@@ -1,9 +1,9 @@
 //! Permits for model calls, so that one slow model cannot occupy every worker of a node.
 //!
-//! A job takes a [`ModelPermit`] before it calls a model. It releases the permit when it moves on to the next model or ends,
-//! for any reason. If all permits of a model are taken, the job defers the slot: it returns the slot unchanged, and this
-//! node or another one leases it again a little later. Only background workers need permits. A caller that writes a summary
-//! in its own task occupies no worker.
+//! A job takes a [`ModelPermit`] before it calls a model. It releases the permit when it moves on to the next model or
+//! ends, for any reason. If all permits of a model are taken, the job defers the slot: it returns the slot unchanged,
+//! and this node or another one leases it again a little later. Only background workers need permits. A caller that
+//! writes a summary in its own task occupies no worker.
 //!
 //! Two entries of the settings with the same provider and the same model name are slow together, so they share permits.
 //! Different models of one provider do not: one address may serve fast and slow models.
@@ -39,8 +39,8 @@ struct PermitState {
 impl ModelPermits {
     /// Takes a permit for a model if fewer than `max` are taken. Otherwise returns how long to defer the slot.
     ///
-    /// That is the time since the newest permit was taken. So a fast model is tried again soon, and a model that does not
-    /// answer is tried rarely.
+    /// That is the time since the newest permit was taken. So a fast model is tried again soon, and a model that does
+    /// not answer is tried rarely.
     pub(crate) fn take(
         self: &Arc<Self>,
         model: ModelId,

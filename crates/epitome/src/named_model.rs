@@ -39,8 +39,9 @@ impl NamedModel {
         self.model.is_built_in()
     }
 
-    /// Returns the model's price, if there is one: from `prices` by its name in the settings or by its own name, otherwise
-    /// from the shipped table. The table is not used for a model with its own base URL: that server has other prices.
+    /// Returns the model's price, if there is one: from `prices` by its name in the settings or by its own name,
+    /// otherwise from the shipped table. The table is not used for a model with its own base URL: that server has other
+    /// prices.
     pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
         let set = |name: &str| settings.prices.get(name).copied();
         if self.is_local() {

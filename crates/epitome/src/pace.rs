@@ -7,12 +7,12 @@ use crate::retry::Backoff;
 /// How the background worker works. All fields have sensible defaults.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Maximum number of summaries that are written at once in one workspace, or by one model. In total it is a third more,
-    /// so that one slow workspace or model cannot occupy every worker. 0 for an engine that leaves summaries to other
-    /// engines.
+    /// Maximum number of summaries that are written at once in one workspace, or by one model. In total it is a third
+    /// more, so that one slow workspace or model cannot occupy every worker. 0 for an engine that leaves summaries to
+    /// other engines.
     pub workers: usize,
-    /// Whether an engine without workers writes a summary that a caller waits for in the caller's task. If not, the caller
-    /// waits for another engine.
+    /// Whether an engine without workers writes a summary that a caller waits for in the caller's task. If not, the
+    /// caller waits for another engine.
     pub on_demand: bool,
     /// Duration of a slot's lease. A worker that stalls longer loses the slot.
     pub lease: Duration,

@@ -1,7 +1,7 @@
 //! Computes how long to wait after a failure.
 //!
-//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides which slot
-//! waits, and whether another model is tried first.
+//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides which
+//! slot waits, and whether another model is tried first.
 //!
 //! ```
 //! use std::time::Duration;
@@ -103,11 +103,13 @@ impl Failure {
 
     /// Returns whether this counts as an attempt: a model was called, or waiting alone does not fix the failure.
     pub fn is_attempt(&self) -> bool {
-        // Without a price no model is called, but only a setting can fix that. Counting it makes the retries less frequent.
+        // Without a price no model is called, but only a setting can fix that. Counting it makes the retries less
+        // frequent.
         !matches!(self, Self::CircuitOpen { .. } | Self::SpendCapReached { .. })
     }
 
-    /// Returns the time before which a retry cannot succeed, if the failure reports one, such as a provider's `Retry-After`.
+    /// Returns the time before which a retry cannot succeed, if the failure reports one, such as a provider's
+    /// `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,

@@ -11,7 +11,8 @@ use crate::price::Money;
 pub(crate) struct SpendReservations(Mutex<HashMap<Arc<str>, i64>>);
 
 impl SpendReservations {
-    /// Reserves an amount if the spent, reserved and new amounts stay within the cap. Otherwise returns the reserved sum.
+    /// Reserves an amount if the spent, reserved and new amounts stay within the cap. Otherwise returns the reserved
+    /// sum.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         workspace: &Arc<str>,

@@ -1,16 +1,16 @@
 //! Writes one summary: the pipeline that the worker and the condenser share.
 //!
-//! The caller supplies an [`Input`] (messages, previous summary, limits), a [`Summarizer`] (models, settings, accounting)
-//! and a [`Host`] (what only the caller can do: permits, its lease, cached answers, reserved money). It gets a [`Draft`]
-//! that passed inspection, or a [`SummaryError`]. [`Spending`] contains the cost of each call, successful or not; the caller
-//! records it.
+//! The caller supplies an [`Input`] (messages, previous summary, limits), a [`Summarizer`] (models, settings,
+//! accounting) and a [`Host`] (what only the caller can do: permits, its lease, cached answers, reserved money). It
+//! gets a [`Draft`] that passed inspection, or a [`SummaryError`]. [`Spending`] contains the cost of each call,
+//! successful or not; the caller records it.
 //!
 //! ```text
 //! hooks → short? verbatim → each model in order: cache, permit, lease, money, breaker → call → inspect → retry or next
 //! ```
 //!
-//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and where
-//! it is stored. The worker calls it for slots of sessions, and `condenser::ListSummarizer` for message lists.
+//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and
+//! where it is stored. The worker calls it for slots of sessions, and `condenser::ListSummarizer` for message lists.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -114,8 +114,8 @@ pub(crate) struct Input<'a> {
     pub(crate) base: &'a Base,
     /// The position of the messages in the conversation, for hooks.
     pub(crate) span: Span,
-    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and stores
-    /// the steps itself gets [`SummaryError::TooLong`] instead.
+    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
+    /// stores the steps itself gets [`SummaryError::TooLong`] instead.
     pub(crate) divide: bool,
     /// Whether to wait for hooks even if only `local` writes, which ignores the text that they add.
     pub(crate) await_hooks: bool,
@@ -202,15 +202,16 @@ impl Summarizer<'_> {
             };
             let failure = match written {
                 Err(SummaryError::Failure(failure)) => failure,
-                // The models before it were called and failed, and would be called again each time without a permit for this
-                // one. So the missing permit is handled like a failure, with backoff.
+                // The models before it were called and failed, and would be called again each time without a permit for
+                // this one. So the missing permit is handled like a failure, with backoff.
                 Err(SummaryError::NoPermit(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
             self.spent.model_failures.push(format!("`{}` wrote no summary: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
-                // A model whose answer was refused may be called again for a smaller piece. A model that failed may not.
+                // A model whose answer was refused may be called again for a smaller piece. A model that failed may
+                // not.
                 Failure::Answer(_) => {}
                 _ => drop(self.spent.failed_models.insert(writer.name.clone(), failure.clone())),
             }
@@ -267,8 +268,8 @@ impl Summarizer<'_> {
     }
 }
 
-/// Splits messages: returns the first ones that fit, the rest, and the tokens of the first ones if they were counted. A tool
-/// call is not separated from its results: a result means little without its call.
+/// Splits messages: returns the first ones that fit, the rest, and the tokens of the first ones if they were counted. A
+/// tool call is not separated from its results: a result means little without its call.
 fn first_piece<'t>(
     inputs: &'t [SummaryInput],
     room: Option<Tokens>,
@@ -296,8 +297,8 @@ pub(crate) fn notify_hooks(hooks: &Hooks, due: DueMessages) {
     tokio::spawn(async move { hooks.before(&due).await });
 }
 
-/// Returns how many tokens of messages a model can read at once, next to a previous summary of `before` tokens. `None` for
-/// `local`, which has no window.
+/// Returns how many tokens of messages a model can read at once, next to a previous summary of `before` tokens. `None`
+/// for `local`, which has no window.
 pub(crate) fn input_limit(writer: &NamedModel, before: Tokens) -> Option<Tokens> {
     if writer.is_local() {
         return None;

@@ -1,12 +1,12 @@
 //! The shipped table of models: their windows, output limits and prices.
 //!
-//! With it, `provider` and `model` are enough to configure a model. It has a date because it becomes outdated: settings take
-//! precedence over it, and a window that the provider reports takes precedence over both. A model that is not in it is not
-//! an error; its window and its prices are unknown until they are set.
+//! With it, `provider` and `model` are enough to configure a model. It has a date because it becomes outdated: settings
+//! take precedence over it, and a window that the provider reports takes precedence over both. A model that is not in
+//! it is not an error; its window and its prices are unknown until they are set.
 //!
-//! A wrong price is worse than none, so a name matches only if it is surely the same model: with another date or `-latest`
-//! at the end, or with the maker's name in front. Models that anyone can serve, with windows chosen by the server (Ollama,
-//! vLLM), are left out on purpose.
+//! A wrong price is worse than none, so a name matches only if it is surely the same model: with another date or
+//! `-latest` at the end, or with the maker's name in front. Models that anyone can serve, with windows chosen by the
+//! server (Ollama, vLLM), are left out on purpose.
 
 use std::sync::LazyLock;
 

@@ -97,8 +97,8 @@ struct DecisionInput<'a> {
 /// The state of one conversation.
 #[derive(Default)]
 pub(super) struct Conversation {
-    /// Counts the changes: the list grew, was condensed, or was replaced. A caller that released the lock notices by this
-    /// that another caller changed the conversation.
+    /// Counts the changes: the list grew, was condensed, or was replaced. A caller that released the lock notices by
+    /// this that another caller changed the conversation.
     pub(super) version: u64,
     /// Memory address of the list when it was last passed in.
     pub(super) address: ListAddress,
@@ -289,8 +289,8 @@ impl Conversation {
         })
     }
 
-    /// Takes over the leading system messages of the list, if the list differs from this one only in them. Returns whether
-    /// it did. The whole list is counted again; the rest of the state stays.
+    /// Takes over the leading system messages of the list, if the list differs from this one only in them. Returns
+    /// whether it did. The whole list is counted again; the rest of the state stays.
     pub(super) fn adopt_system_messages(&mut self, messages: &[Message], rules: &Rules) -> bool {
         if !self.fingerprints.differ_only_in_head(messages, &rules.key) {
             return false;
@@ -303,9 +303,9 @@ impl Conversation {
         true
     }
 
-    /// Takes over the list, if it is the one returned last with more messages at its end. Returns whether it did. From then
-    /// on that is the conversation's list: the removed messages are no longer available, and positions are counted from its
-    /// start.
+    /// Takes over the list, if it is the one returned last with more messages at its end. Returns whether it did. From
+    /// then on that is the conversation's list: the removed messages are no longer available, and positions are counted
+    /// from its start.
     pub(super) fn adopt_returned_list(&mut self, messages: &[Message], rules: &Rules) -> bool {
         let key = &rules.key;
         let continues = |returned: &mut MessageFingerprints| {
@@ -325,8 +325,8 @@ impl Conversation {
     }
 
     /// Takes the list in and returns the next step, and in `prepare` the summary to write in the background. Before
-    /// anything is done, every message is compared, unless `compared` says that this was done. `models_failed` says that
-    /// this call already waited for the models, and they wrote no summary.
+    /// anything is done, every message is compared, unless `compared` says that this was done. `models_failed` says
+    /// that this call already waited for the models, and they wrote no summary.
     pub(super) fn next_step(
         &mut self,
         call: &Call<'_>,
@@ -444,8 +444,8 @@ impl Conversation {
         NextStep::Write(self.job(plan, call.messages), choice)
     }
 
-    /// Applies the result of a summary that the call waited for. Returns `None` if the models wrote none and `local` should
-    /// write it.
+    /// Applies the result of a summary that the call waited for. Returns `None` if the models wrote none and `local`
+    /// should write it.
     pub(super) fn apply_outcome(
         &mut self,
         plan: CondensePlan,

@@ -1,5 +1,5 @@
-//! Defines the result of condensing before a model call: the list, the report, and the turn, to which the caller reports how
-//! the call went.
+//! Defines the result of condensing before a model call: the list, the report, and the turn, to which the caller
+//! reports how the call went.
 
 use std::ops::Deref;
 use std::sync::Arc;

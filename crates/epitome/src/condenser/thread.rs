@@ -2,8 +2,8 @@
 //!
 //! A condenser that gets plain lists identifies their conversations itself. A caller that serves thousands of agents,
 //! such as the proxy, has its own index: it stores a [`Thread`] for each conversation, evicts idle threads, and
-//! restores them from their stored state ([`ThreadState`]). The condenser still compares every message of a list with the
-//! thread, so that an error in the index never exposes another conversation's messages.
+//! restores them from their stored state ([`ThreadState`]). The condenser still compares every message of a list with
+//! the thread, so that an error in the index never exposes another conversation's messages.
 //!
 //! Such a caller may also lend the model that a request is for. A proxy that forwards a request has an API key for it,
 //! and may use that key to write the summaries, but only while the request is open. When the request ends, the summary

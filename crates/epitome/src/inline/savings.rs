@@ -168,7 +168,8 @@ mod tests {
         // 9,000 local tokens are 9,900 of the provider's, at 3 millionths.
         check(answered(10_000, 1_000, counted(1_100, 0, 0)), 9_900, 29_700);
         check(answered(1_000, 1_000, counted(1_100, 0, 0)), 0, 0);
-        // In shadow mode, 10,000 local tokens are 11,000 of the provider's, and 9,000 local ones would have been left out.
+        // In shadow mode, 10,000 local tokens are 11,000 of the provider's, and 9,000 local ones would have been left
+        // out.
         check(
             AnsweredRequest { shadow: true, ..answered(10_000, 1_000, counted(11_000, 0, 0)) },
             9_900,

@@ -184,8 +184,8 @@ impl ThreadCache {
 
 impl CacheIndex {
     fn insert(&mut self, mut entry: CacheEntry) {
-        // The latest list of a conversation takes precedence over the condensed list of another one, which the store still
-        // finds.
+        // The latest list of a conversation takes precedence over the condensed list of another one, which the store
+        // still finds.
         let is_latest_elsewhere = |hash: &mut ListHash| {
             let other = self.by_hash.get(hash).and_then(|number| self.all.get(number));
             other.is_some_and(|other| other.last == Some(*hash))

@@ -1,6 +1,7 @@
 //! Queues the states of conversations, and writes them to the store in order, in the background.
 //!
-//! A request does not wait for the disk before it is forwarded. A lookup searches the queue before it queries the store.
+//! A request does not wait for the disk before it is forwarded. A lookup searches the queue before it queries the
+//! store.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

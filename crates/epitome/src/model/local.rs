@@ -9,12 +9,12 @@ use super::{Model, ModelError, Reply, SummaryInput, SummaryRequest};
 
 /// The summarizer of [`epitome_core::local`]: no network, no key, and the same text every time.
 ///
-/// It builds on the extracts of the previous summary, or on its text if another model wrote it. It returns new extracts,
-/// which a store saves next to the text. It has no window, so no prompt is too long for it. It ignores instructions, focus
-/// and templates, because it selects sentences and does not write.
+/// It builds on the extracts of the previous summary, or on its text if another model wrote it. It returns new
+/// extracts, which a store saves next to the text. It has no window, so no prompt is too long for it. It ignores
+/// instructions, focus and templates, because it selects sentences and does not write.
 ///
-/// Secrets are always redacted, even if [`SummaryRequest::redact`] is false: the extracts are stored and shown for a long time, and the
-/// core cannot read messages without redaction.
+/// Secrets are always redacted, even if [`SummaryRequest::redact`] is false: the extracts are stored and shown for a
+/// long time, and the core cannot read messages without redaction.
 ///
 /// ```
 /// use epitome::Message;
@@ -100,8 +100,8 @@ fn within_limits(extracts: &mut Extracts, request: &SummaryRequest) -> String {
             if request.counter.text(&text) <= max {
                 return text;
             }
-            // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary is
-            // possible, and the text is empty.
+            // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary
+            // is possible, and the text is empty.
             let text = extracts.summarize(Limit::Tokens(max), &request.counter);
             if text.chars().count() as u64 <= chars { text } else { String::new() }
         }

@@ -1,11 +1,12 @@
 //! Models that are called over a network.
 //!
-//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `call_error` interprets
-//! failures, `endpoint` sends requests and limits their time and size, and [`Lender`] makes calls with a caller's key.
+//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `call_error`
+//! interprets failures, `endpoint` sends requests and limits their time and size, and [`Lender`] makes calls with a
+//! caller's key.
 //!
 //! A call is made once. The worker decides whether, when and with which model it is repeated. [`epitome_core::inspect`]
-//! decides whether a text is accepted. This module only reports how an answer ended, and never reports an incomplete answer
-//! as complete.
+//! decides whether a text is accepted. This module only reports how an answer ended, and never reports an incomplete
+//! answer as complete.
 //!
 //! Error messages of providers are never repeated anywhere, because they quote prompts and keys.
 
@@ -46,8 +47,8 @@ const HEADROOM: Tokens = 4_096;
 /// Maximum number of output tokens in addition to the summary's size. It is reached after answers that were cut off.
 const MAX_HEADROOM: Tokens = 32_768;
 
-/// Minimum window that is accepted from a provider's error message, in tokens. A quarter of the configured window is also a
-/// minimum. The number is parsed from a text for people, so it may be wrong.
+/// Minimum window that is accepted from a provider's error message, in tokens. A quarter of the configured window is
+/// also a minimum. The number is parsed from a text for people, so it may be wrong.
 const MIN_WINDOW: Tokens = 2_000;
 
 /// Maximum output reserve if only the window is configured, in tokens.
@@ -70,8 +71,8 @@ const CHECK_TOKENS: Tokens = 1_024;
 
 /// A model of the settings that is called over a network.
 ///
-/// It contains its key and never shows it. A missing key is not an error until the model is called, so that a program that
-/// only reads needs no key.
+/// It contains its key and never shows it. A missing key is not an error until the model is called, so that a program
+/// that only reads needs no key.
 ///
 /// ```
 /// use epitome::model::{Model, Remote};
@@ -100,8 +101,8 @@ pub struct Remote {
     key: ApiKey,
     /// The provider, as circuit breakers identify it.
     provider: String,
-    /// The smallest window that the provider has reported. It never grows. If it leaves no room for a prompt, it is reset,
-    /// so that a wrong number does no permanent harm.
+    /// The smallest window that the provider has reported. It never grows. If it leaves no room for a prompt, it is
+    /// reset, so that a wrong number does no permanent harm.
     reported_window: AtomicU64,
     /// Number of output tokens in addition to the summary's size. It grows when answers are cut off.
     headroom: AtomicU64,
@@ -161,8 +162,8 @@ pub enum FailureCause {
     Other,
 }
 
-/// Checks every model of the settings that is called over a network with a short prompt, all at the same time, and returns
-/// the results by name. Models of the provider `local` always work and are left out.
+/// Checks every model of the settings that is called over a network with a short prompt, all at the same time, and
+/// returns the results by name. Models of the provider `local` always work and are left out.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::settings::SettingsError> {
@@ -255,8 +256,8 @@ impl Remote {
         }
     }
 
-    /// Creates the model with the key from the environment variable `key_env`, or from the provider's usual variable. If a
-    /// base URL is set, only `key_env` is used: the usual variable contains the key of another provider.
+    /// Creates the model with the key from the environment variable `key_env`, or from the provider's usual variable.
+    /// If a base URL is set, only `key_env` is used: the usual variable contains the key of another provider.
     pub fn from_env(name: &str, settings: &ModelSettings) -> Result<Self, SettingsError> {
         let named = settings.base_url.is_none() || settings.key_env.is_some();
         let key = std::env::var(variable(settings)).ok().filter(|_| named).map(SecretString::from);
@@ -323,8 +324,8 @@ impl Remote {
         self.reserve().map_or(max, |reserve| max.min(reserve))
     }
 
-    /// Sends one question, and returns its answer, complete or cut off. If the provider rejects the parameter name for the
-    /// output limit, the question is sent again with another name.
+    /// Sends one question, and returns its answer, complete or cut off. If the provider rejects the parameter name for
+    /// the output limit, the question is sent again with another name.
     async fn send(&self, question: &Question<'_>) -> Result<(Answer, Option<Incomplete>), CallError> {
         let format = self.dialect.format();
         let names = format.about().limit_names;
@@ -381,8 +382,8 @@ impl Remote {
         }
     }
 
-    /// Reads a stream of events to its end. If the stream breaks off, it returns what arrived, which contains the cost of the
-    /// call.
+    /// Reads a stream of events to its end. If the stream breaks off, it returns what arrived, which contains the cost
+    /// of the call.
     async fn read_stream(
         &self,
         response: &mut OpenResponse<'_>,
@@ -453,8 +454,8 @@ impl Remote {
         error
     }
 
-    /// Returns the reply for an answer that was cut off, with its cost if that was reported. Its text is marked as cut off,
-    /// and is too short to be taken for a text that was cut at the summary's limit.
+    /// Returns the reply for an answer that was cut off, with its cost if that was reported. Its text is marked as cut
+    /// off, and is too short to be taken for a text that was cut at the summary's limit.
     fn cut_short(
         &self,
         request: &SummaryRequest,

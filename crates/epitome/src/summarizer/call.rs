@@ -20,12 +20,13 @@ use crate::spend_reservations::SpendReservation;
 /// Maximum number of cached answers.
 const MAX_ANSWERS: usize = 128;
 
-/// How long a provider's "the prompt is too long" is cached. Not longer, because the provider may switch to a larger model.
+/// How long a provider's "the prompt is too long" is cached. Not longer, because the provider may switch to a larger
+/// model.
 const TOO_LONG_TTL: Duration = Duration::from_secs(600);
 
-/// The cached result of a request: an accepted answer, or that the provider refused the prompt as too long. The refusal is
-/// cached because with a fallback summary in use the next summary begins with the same messages, and may be divided at the
-/// same position.
+/// The cached result of a request: an accepted answer, or that the provider refused the prompt as too long. The refusal
+/// is cached because with a fallback summary in use the next summary begins with the same messages, and may be divided
+/// at the same position.
 #[derive(Clone)]
 pub(crate) enum CachedAnswer {
     Accepted(Arc<str>),
@@ -53,8 +54,8 @@ impl AnswerCache {
     }
 }
 
-/// Returns a hash of the request: the prompt, which contains the previous summary and the messages, and the model. `None` if
-/// calling the model again costs nothing, or if no prompt can be built.
+/// Returns a hash of the request: the prompt, which contains the previous summary and the messages, and the model.
+/// `None` if calling the model again costs nothing, or if no prompt can be built.
 fn request_hash(writer: &NamedModel, request: &SummaryRequest) -> Option<String> {
     if !writer.model.reusable() {
         return None;
@@ -160,8 +161,8 @@ impl Summarizer<'_> {
         inspected.map_err(SummaryError::Failure)
     }
 
-    /// Checks that the money for a call can be reserved, that the caller may still write the summary, and that the circuit of
-    /// the provider is closed. Returns the reservation.
+    /// Checks that the money for a call can be reserved, that the caller may still write the summary, and that the
+    /// circuit of the provider is closed. Returns the reservation.
     async fn may_call(
         &self,
         writer: &NamedModel,

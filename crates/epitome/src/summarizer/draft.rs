@@ -70,8 +70,8 @@ pub(crate) struct Draft {
 }
 
 impl Draft {
-    /// Returns a draft if the reply passes inspection. `local` selects sentences of the conversation, so only the size of its
-    /// text is checked: anything that looks like a bad answer would come from the conversation itself.
+    /// Returns a draft if the reply passes inspection. `local` selects sentences of the conversation, so only the size
+    /// of its text is checked: anything that looks like a bad answer would come from the conversation itself.
     pub(super) fn from_reply(
         request: &SummaryRequest,
         reply: Reply,
@@ -171,8 +171,8 @@ pub(super) fn refusal_code(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// Returns a message without the bytes of its images and sounds. The summarizer does not read them, and a whole window of
-/// them would fill the memory.
+/// Returns a message without the bytes of its images and sounds. The summarizer does not read them, and a whole window
+/// of them would fill the memory.
 pub(crate) fn without_media_bytes(mut message: Message) -> Message {
     let clear = |media: &mut Media| {
         if let MediaSource::Base64(bytes) = &mut media.source {

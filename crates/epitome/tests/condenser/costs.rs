@@ -70,8 +70,8 @@ async fn after_a_condensation_too_with_either_list() {
             let ready = condenser.before_model(&list).await;
             assert!(!ready.report.condensed);
             let cost = asked.load(Ordering::Relaxed) - before;
-            // A returned list is counted again when the caller passes it for the first time. Otherwise a message is counted
-            // once as it came, and once as it is sent.
+            // A returned list is counted again when the caller passes it for the first time. Otherwise a message is
+            // counted once as it came, and once as it is sent.
             assert!(cost <= 2 || (returned && turn == 0), "{cost} in turn {turn}, handed: {returned}");
         }
     }

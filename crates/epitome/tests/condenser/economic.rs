@@ -6,8 +6,8 @@ use epitome_testkit::scripted::Scripted;
 
 use crate::support::{talk, words_counted};
 
-/// Twenty words a call, four messages kept of which one is the user's last, and a summary of 60 words at most. So the last
-/// request is H = 20, the kept ones K = 60, S = 60, g = 20.
+/// Twenty words a call, four messages kept of which one is the user's last, and a summary of 60 words at most. So the
+/// last request is H = 20, the kept ones K = 60, S = 60, g = 20.
 fn builder(condense: &str, more: &str) -> CondenserBuilder {
     let settings = format!(
         r#"{{"condense": {{"trigger": "economic", "keep": "messages(4)", "max_tokens": 60{condense}}}{more}}}"#

@@ -1,5 +1,5 @@
-//! Tests the condenser through its public interface: its promises to an agent, and the behaviour of providers, models and
-//! other agents.
+//! Tests the condenser through its public interface: its promises to an agent, and the behaviour of providers, models
+//! and other agents.
 
 #![allow(
     clippy::unwrap_used,

@@ -44,8 +44,8 @@ async fn a_local_count_under_the_threshold_condenses_if_the_provider_counts_doub
     assert!(ready.report.condensed, "1,800 and two more of at least 100: {:?}", ready.report);
 }
 
-/// Runs a session with a provider that reports the same count for every request. Returns the lengths at which the list was
-/// condensed, and the reasons.
+/// Runs a session with a provider that reports the same count for every request. Returns the lengths at which the list
+/// was condensed, and the reasons.
 async fn run_session(condenser: &Condenser, history: &[Message], reported: u64) -> (Vec<usize>, Vec<String>) {
     let (mut passes, mut reasons) = (Vec::new(), Vec::new());
     for len in 1..=history.len() {

@@ -11,8 +11,8 @@ use crate::support::{complaints, forced, summary, talk, talk_of, texts, until, w
 
 const AGENTS: usize = 8;
 
-/// Returns the message of an agent at position `n`: the same for all agents, except sometimes for a word in the middle of a
-/// long text.
+/// Returns the message of an agent at position `n`: the same for all agents, except sometimes for a word in the middle
+/// of a long text.
 fn said(agent: usize, n: usize) -> Message {
     let user = n % 2 == 1;
     let text = match n % 7 {
@@ -87,7 +87,8 @@ async fn nor_when_they_wait_for_a_model() {
 
 #[tokio::test]
 async fn a_list_that_differs_in_one_unsampled_word_is_another_conversation() {
-    // The condenser has seen only the first agent, and its list is condensed. The difference is in the middle of a long text.
+    // The condenser has seen only the first agent, and its list is condensed. The difference is in the middle of a long
+    // text.
     let condenser = words(r#""trigger": "messages(30)", "keep": "messages(12)""#).build().unwrap();
     let list = |agent| (1..=31).map(|n| said(agent, n)).collect::<Vec<_>>();
     let (first, second) = (list(0), list(1));

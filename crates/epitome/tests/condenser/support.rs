@@ -34,8 +34,8 @@ fn letters(mut n: usize) -> String {
     out
 }
 
-/// Returns `count` messages from position `from`, alternately of the user and the assistant, with `size` words each: the
-/// first two identify the position.
+/// Returns `count` messages from position `from`, alternately of the user and the assistant, with `size` words each:
+/// the first two identify the position.
 pub(crate) fn talk_of(from: usize, count: usize, size: usize) -> Vec<Message> {
     (from..from + count)
         .map(|n| {

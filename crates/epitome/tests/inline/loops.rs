@@ -69,8 +69,8 @@ async fn run_on(condenser: Condenser, dialect: Dialect, manner: Manner, asked: &
 }
 
 impl RunResult {
-    /// Checks that no request was invalid, that no refused request was repeated, that every request contained the messages that
-    /// must stay, and that the list only grew between two condensations.
+    /// Checks that no request was invalid, that no refused request was repeated, that every request contained the
+    /// messages that must stay, and that the list only grew between two condensations.
     fn assert_ok(&self, told: &str) {
         let Self { agent, upstream, condensed, stuck } = self;
         assert_eq!(upstream.invalid(), Vec::<String>::new(), "{told}");
@@ -115,8 +115,8 @@ async fn a_list_of_whole_turns_never_ends() {
     never_ends("amortized(turns(1))").await;
 }
 
-/// These two strategies must end: text is never masked. Their requests until then are valid, and the last error says why
-/// the run ends.
+/// These two strategies must end: text is never masked. Their requests until then are valid, and the last error says
+/// why the run ends.
 #[tokio::test]
 async fn a_list_that_is_only_masked_ends_with_a_reason_and_without_a_loop() {
     for strategy in ["noop", "mask"] {

@@ -1,4 +1,5 @@
-//! Tests agents whose lists are condensed before each call, against an upstream that refuses what real providers refuse.
+//! Tests agents whose lists are condensed before each call, against an upstream that refuses what real providers
+//! refuse.
 
 #![allow(
     clippy::unwrap_used,

@@ -164,8 +164,8 @@ struct Agent {
     orders: usize,
     /// The messages after its system messages.
     said: Vec<Message>,
-    /// The list returned last, without system messages, and since when it has been the same; `None` if the next list may
-    /// differ.
+    /// The list returned last, without system messages, and since when it has been the same; `None` if the next list
+    /// may differ.
     last: Option<(Vec<Message>, usize)>,
 }
 
@@ -500,8 +500,8 @@ impl<'a> Play<'a> {
 }
 
 impl Play<'_> {
-    /// Returns whether a condensed list that is sent again after a restart may be taken for the continuation of a cached list by
-    /// one reply: then the store is not queried.
+    /// Returns whether a condensed list that is sent again after a restart may be taken for the continuation of a
+    /// cached list by one reply: then the store is not queried.
     fn may_be_overlooked(&self, agent: usize, said: &[Message]) -> bool {
         let owner = &self.agents[agent].owner;
         let again = |(whose, list, _): &(Owner, Vec<Message>, usize)| whose == owner && list == said;
@@ -557,7 +557,8 @@ fn each_agent_gets_only_its_own_messages_and_a_stable_prefix() {
     if let Err(error) = played {
         panic!("{error}");
     }
-    // Without this check, the property would also hold if nothing happened. In few cases, a kind of event may be missing.
+    // Without this check, the property would also hold if nothing happened. In few cases, a kind of event may be
+    // missing.
     if cases < 24 {
         return;
     }

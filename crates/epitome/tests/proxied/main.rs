@@ -1,5 +1,5 @@
-//! Tests proxied conversations through the public interface: each is recognised, and no caller ever gets the messages of
-//! another.
+//! Tests proxied conversations through the public interface: each is recognised, and no caller ever gets the messages
+//! of another.
 //!
 //! All of it runs on SQLite and on PostgreSQL.
 

@@ -145,8 +145,8 @@ pub(crate) fn assert_own(shown: &[Message], list: &[Message]) {
     assert_eq!(complaints(shown), Vec::<String>::new());
 }
 
-/// A model whose summaries are numbered and contain the marks of their messages. Its answers may be cached, as with real
-/// models.
+/// A model whose summaries are numbered and contain the marks of their messages. Its answers may be cached, as with
+/// real models.
 pub(crate) struct Numbered;
 
 static SUMMARIES: AtomicU64 = AtomicU64::new(0);

@@ -18,12 +18,12 @@ use crate::model::ModelError;
 use crate::named_model::ModelChoice;
 
 /// The progress of a conversation's next summary between two calls. In the idle state, every part is `None`. The parts
-/// change independently: a fallback can be in use while the model's own summary is being written, also in a conversation
-/// for which condensing was stopped.
+/// change independently: a fallback can be in use while the model's own summary is being written, also in a
+/// conversation for which condensing was stopped.
 ///
 /// ```text
-///   Idle ── begun ──▶ Background ── due too early ──▶ Fallback     any ── two condensations did not help ──▶ Stopped
-///     ◀── inserted ──┘    ◀───── inserted ─────────────┘               ◀────── one that helped ────────────┘
+///   Idle ── begun ──▶ Background ── due too early ──▶ Fallback     any ── two without effect ──▶ Stopped
+///     ◀── inserted ──┘    ◀───── inserted ─────────────┘               ◀── one with effect ────────┘
 /// ```
 #[derive(Default)]
 pub(super) struct Progress {
@@ -58,8 +58,8 @@ impl Progress {
         }
     }
 
-    /// Stores the model's own summary, which came after `local` had written a fallback, as the base of the next summary.
-    /// Returns false if no fallback is in use any more.
+    /// Stores the model's own summary, which came after `local` had written a fallback, as the base of the next
+    /// summary. Returns false if no fallback is in use any more.
     pub(super) fn use_as_base(&mut self, text: &str, read: &[Seq]) -> bool {
         let Some(unread) = &mut self.unread else { return false };
         unread.prior = Some(text.to_owned());
@@ -113,13 +113,13 @@ impl BackgroundSummary {
     }
 }
 
-/// After the loan of a model ended too early, the model is called again when the list has grown by one part in this many
-/// (10 %).
+/// After the loan of a model ended too early, the model is called again when the list has grown by one part in this
+/// many (10 %).
 const LOAN_RETRY_GROWTH: Tokens = 10;
 
 impl Conversation {
-    /// Inserts the prepared summary, if it is finished and makes the list smaller. A failure that just happened is handled
-    /// on the next turn.
+    /// Inserts the prepared summary, if it is finished and makes the list smaller. A failure that just happened is
+    /// handled on the next turn.
     pub(super) fn insert_prepared(&mut self, input: &DecisionInput<'_>) -> Option<Report> {
         let is_ready =
             |background: &mut BackgroundSummary| background.has_ended() && !background.has_failed();

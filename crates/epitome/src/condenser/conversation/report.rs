@@ -31,8 +31,8 @@ pub(super) struct PendingReport {
     pub(super) removed: RemovedMessages,
 }
 
-/// The state of a [`Thread`](super::super::Thread) to store, in order to continue it later: what was done to its list, and
-/// what was learned about its provider. Of the conversation's text it contains only the summary.
+/// The state of a [`Thread`](super::super::Thread) to store, in order to continue it later: what was done to its list,
+/// and what was learned about its provider. Of the conversation's text it contains only the summary.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadState {
     /// What was done to the list.

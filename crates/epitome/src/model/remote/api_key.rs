@@ -1,8 +1,8 @@
 //! The key of a model call: from the settings, or lent by a caller.
 //!
-//! A proxy may have summaries written by the same model that the client calls, with the client's key and at the client's
-//! cost. Such a key stays in memory as long as the [`Remote`] that was created with it, is never shown, and is overwritten
-//! when it is dropped.
+//! A proxy may have summaries written by the same model that the client calls, with the client's key and at the
+//! client's cost. Such a key stays in memory as long as the [`Remote`] that was created with it, is never shown, and is
+//! overwritten when it is dropped.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -16,8 +16,8 @@ use super::endpoint::Endpoint;
 use super::{FailureCause, Remote, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
-/// Number of groups into which the callers of one provider are divided by a hash, for circuit breakers. A wrong key must not
-/// block callers with other keys, and there must not be one circuit breaker for every key that was ever tried.
+/// Number of groups into which the callers of one provider are divided by a hash, for circuit breakers. A wrong key
+/// must not block callers with other keys, and there must not be one circuit breaker for every key that was ever tried.
 const CALLER_GROUPS: u64 = 256;
 
 /// A caller's credentials: the request headers by which a provider identifies the caller.

@@ -1,8 +1,9 @@
 //! Interprets the error response of a provider.
 //!
-//! Pure: a status, the parsed error text and one or two headers go in, one of the four kinds of [`ModelError`] comes out.
-//! Providers may put anything into an error message, including the prompt and the key. So the message is never passed on:
-//! `epitome-wire` only searches it for certain phrases and numbers. Error codes are passed on if they look like codes.
+//! Pure: a status, the parsed error text and one or two headers go in, one of the four kinds of [`ModelError`] comes
+//! out. Providers may put anything into an error message, including the prompt and the key. So the message is never
+//! passed on: `epitome-wire` only searches it for certain phrases and numbers. Error codes are passed on if they look
+//! like codes.
 
 use std::time::{Duration, SystemTime};
 

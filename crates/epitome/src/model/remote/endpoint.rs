@@ -1,7 +1,7 @@
 //! Sends HTTP requests to one endpoint: the client, its limits, and the interpretation of connection failures.
 //!
-//! Redirects are not followed and requests are not retried: a key is sent to its own address only, once. This module does
-//! not interpret answers; it limits their time and size.
+//! Redirects are not followed and requests are not retried: a key is sent to its own address only, once. This module
+//! does not interpret answers; it limits their time and size.
 
 use std::error::Error;
 use std::io;
@@ -210,8 +210,8 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Installs a default cryptography provider for TLS, unless the program has installed one. It is called before the first model call;
-/// a program that opens connections of its own may need it earlier.
+/// Installs a default cryptography provider for TLS, unless the program has installed one. It is called before the
+/// first model call; a program that opens connections of its own may need it earlier.
 pub fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

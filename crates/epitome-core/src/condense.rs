@@ -1,23 +1,23 @@
-//! Condenses a message list before it is sent to a model: the inline form, without a stored log.
+//! Condenses a message list before the caller sends it to a model. This is the inline form: it needs no stored log.
 //!
-//! An agent's list of messages grows until it no longer fits the window, or costs more than it is worth. One step
-//! looks at the list and returns a [`Decision`]: do nothing (with the reason), apply a shorter list that needs no
-//! model, or request a summary from a model and come back with the answer. Every step either makes the list smaller
-//! by a worthwhile share or leaves it exactly as it was.
+//! An agent's message list grows until it no longer fits the model's window or becomes too expensive. [`List::decide`]
+//! returns a [`Decision`]: do nothing (with the reason), apply a shorter list that needs no model, or request a summary
+//! from a model and pass the answer to [`CondensePlan::finish`]. A condensation that saves too little (see
+//! [`Policy::worth`]) leaves the list exactly as it was.
 //!
 //! A condensed list consists of, in this order:
 //!
 //! 1. the system messages at the head and, while there is no summary, the first `keep_first` messages;
-//! 2. pinned messages, and the last user message if it would otherwise leave;
+//! 2. pinned messages, and the last user message if it is older than the messages of item 4;
 //! 3. the summary;
 //! 4. the messages that stay verbatim, and every message added later.
 //!
 //! Between two condensations the list only grows at its end, so prompt caches hit. The caller may continue with the
-//! full history and the same [`List`], or store the shorter list and start with a new [`List`]: a summary written by
-//! Epitome is recognised, and the next summary extends it.
+//! full history and the same [`List`], or store the shorter list and start with a new [`List`]. The new [`List`]
+//! recognises a summary that Epitome wrote, and its next summary extends it.
 //!
 //! [`crate::cut`] decides where a list may be cut, [`crate::view`] defines a valid list, and [`crate::strategy`]
-//! defines the methods. This module neither writes summaries nor judges their text.
+//! defines the methods. This module does not write summaries and does not check their text.
 //!
 //! ```
 //! use epitome_core::condense::{Decision, RequestFacts, List, Policy};
@@ -113,22 +113,22 @@ pub const LEAST_LIMIT: Tokens = 16;
 /// assert!(policy.check(Some(128_000)).is_ok());
 /// assert_eq!(
 ///     policy.check(None).unwrap_err().to_string(),
-///     "trigger: window(0.75): the model's window is unknown; set `window` for its model"
+///     "trigger: window(0.75): the model's window is unknown; set `window` for that model"
 /// );
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Policy {
-    /// Method by which the list is condensed.
+    /// Strategy by which the list is condensed.
     pub strategy: Strategy,
-    /// When the list is condensed. `tokens` and `window` measure the whole request.
+    /// Condition under which the list is condensed. The conditions `tokens` and `window` measure the whole request.
     pub trigger: Trigger,
-    /// How much of the newest part stays verbatim, for strategies without a keep of their own.
+    /// How many of the newest messages stay verbatim. This applies to strategies that do not set a keep themselves.
     pub keep: Option<Keep>,
-    /// Number of messages after the leading system messages that stay. Counts as 0 once the list contains a summary:
-    /// protecting the same head in every pass would keep it long after it matters.
+    /// Number of messages directly after the leading system messages that stay verbatim. It counts as 0 once the list
+    /// contains a summary; otherwise these messages would stay long after they matter.
     pub keep_first: usize,
-    /// Share of the request that a condensation must save.
+    /// Minimum share of the request's tokens that a condensation must save.
     pub worth: Fraction,
     /// Maximum number of tokens of a summary.
     #[serde(rename = "max_tokens")]
@@ -152,7 +152,7 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Rejects a policy that could not work and names the wrong setting. `room` is the model's window minus
+    /// Returns an error that names the invalid setting if the policy cannot work. `room` is the model's window minus
     /// its output reserve; `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         self.strategy.check(room).map_err(SettingError::of("strategy"))?;
@@ -184,15 +184,16 @@ pub struct RequestFacts {
     pub now: Timestamp,
     /// The model's window minus its output reserve, in tokens; `None` if unknown.
     pub room: Option<Tokens>,
-    /// The result of [`crate::economic::threshold`].
+    /// Request size at which condensing costs least, in tokens: the result of [`crate::economic::threshold`]. `None` if
+    /// unknown.
     pub economic: Option<Tokens>,
-    /// Tokens of the request outside the list, mainly tool definitions.
+    /// Tokens of the request that are not in the list, mainly tool definitions.
     pub fixed: Tokens,
-    /// Size of the whole request as counted by the provider, if the caller has that count. It takes precedence over
-    /// the local count.
+    /// Size of the whole request in tokens, as counted by the provider; `None` if unknown. If set, it is used instead
+    /// of the local count.
     pub request: Option<Tokens>,
-    /// Condenses although nothing is due: gently when a person requests it, hard when the provider rejected the
-    /// request as too long.
+    /// Condenses even if the trigger is not met. Set `Gently` if a person requests it, and `Hard` if the provider
+    /// rejected the request as too long.
     pub force: Option<Press>,
 }
 
@@ -204,17 +205,18 @@ impl RequestFacts {
 }
 
 impl List {
-    /// Returns the size of the whole request: the provider's count, otherwise the local count.
+    /// Returns the size of the whole request in tokens: the provider's count if it is known, otherwise the local count.
     pub fn request(&self, facts: &RequestFacts) -> Tokens {
         facts.request.unwrap_or(self.counted(facts))
     }
 
-    /// Returns the size of the whole request by the local count.
+    /// Returns the size of the whole request in tokens, by the local count.
     pub(super) fn counted(&self, facts: &RequestFacts) -> Tokens {
         self.tokens().saturating_add(facts.fixed)
     }
 
-    /// Converts a local token count into the provider's, using the ratio of both counts for the whole request.
+    /// Converts a local token count into a count of the provider. The factor is the provider's count of the whole
+    /// request divided by the local count of it.
     pub fn to_provider_tokens(&self, ours: Tokens, facts: &RequestFacts) -> Tokens {
         rescaled(ours, self.request(facts), self.counted(facts))
     }
@@ -224,8 +226,9 @@ impl List {
         rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
-    /// Returns when the trigger is met, with every threshold multiplied by `scale`: [`trigger::SOFT`] to prepare a
-    /// summary in advance, [`Fraction::ONE`] to act. The cost depends only on the size of the trigger expression.
+    /// Returns when the trigger is met if every threshold is multiplied by `scale`. Pass [`trigger::SOFT`] to prepare a
+    /// summary in advance, and [`Fraction::ONE`] to condense. The running time depends only on the size of the trigger
+    /// expression.
     pub fn due(&self, policy: &Policy, facts: &RequestFacts, scale: Fraction) -> When {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
@@ -248,7 +251,7 @@ pub enum Decision {
     Unchanged(Unchanged),
     /// Apply this shorter list, which needs no model: [`ShorterList::apply`].
     Apply(Box<ShorterList>),
-    /// Request a summary. [`CondensePlan::finish`] takes the answer.
+    /// Write a summary for this plan, and pass it to [`CondensePlan::finish`].
     Summarize(Box<CondensePlan>),
 }
 
@@ -268,24 +271,26 @@ pub enum Unchanged {
     #[serde(rename = "all_kept")]
     AllVerbatim,
     /// There are older messages, but a tool call or reasoning loop connects them with the part that stays.
-    #[error("no legal cut: a tool call or reasoning loop connects the older messages with those that stay")]
+    #[error(
+        "no legal cut: a tool call or reasoning loop connects the older messages with the part that stays"
+    )]
     NoLegalCut,
-    /// Every message that would leave is skipped or a stray.
+    /// Every message that would leave the list is flagged `skip` or is a stray.
     #[error("nothing to summarize: the older messages are skipped, stray or pinned")]
     NothingToSay,
-    /// No tool output is old and large enough.
-    #[error("nothing to mask: no tool output is old and large enough")]
+    /// No tool output is both old enough and large enough to be masked.
+    #[error("nothing to mask: no tool output is both old enough and large enough")]
     NothingToMask,
     /// The list would become smaller, but by too little.
-    #[error("not worth it: it would save {} tokens, and the minimum is {}", grouped(*saves), grouped(*needed))]
+    #[error("not worth it: condensing would save {} tokens; the minimum is {} tokens", grouped(*saves), grouped(*needed))]
     NotWorth {
-        /// Tokens that it would save.
+        /// Tokens that the condensation would save.
         saves: Tokens,
-        /// Tokens that it must save.
+        /// Minimum number of tokens that the condensation must save.
         needed: Tokens,
     },
     /// The result would not be smaller.
-    #[error("not smaller: {} tokens would become {}", grouped(*before), grouped(*after))]
+    #[error("not smaller: condensing would turn {} tokens into {} tokens", grouped(*before), grouped(*after))]
     NotSmaller {
         /// Current size in tokens.
         before: Tokens,
@@ -295,12 +300,12 @@ pub enum Unchanged {
     /// The messages that always stay are larger than the model's window, so condensing cannot help.
     #[error(
         "over budget elsewhere: tools, system messages, pinned messages and the newest message alone \
-         have {} tokens, and the limit is {}",
+         have {} tokens; the limit is {} tokens",
         grouped(*needs),
         grouped(*room)
     )]
     OverBudgetElsewhere {
-        /// Tokens of everything that always stays.
+        /// Tokens of everything that always stays in the request.
         needs: Tokens,
         /// Tokens available: the window minus the output reserve.
         room: Tokens,
@@ -332,21 +337,21 @@ impl Unchanged {
     }
 }
 
-/// Describes what was done to a list.
+/// Describes a condensation that was applied to a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CondenseReport {
     /// Names of the strategies that were applied, in order.
     pub strategy: String,
-    /// Number of messages that would have been sent.
+    /// Number of messages in the list before the condensation.
     pub messages_before: u64,
-    /// Number of messages that are sent now.
+    /// Number of messages in the list after the condensation.
     pub messages_after: u64,
-    /// Number of tokens that would have been sent, tool definitions included.
+    /// Number of tokens of the request before the condensation, tool definitions included.
     pub tokens_before: Tokens,
-    /// Number of tokens that are sent now.
+    /// Number of tokens of the request after the condensation, tool definitions included.
     pub tokens_after: Tokens,
-    /// First and last message of the caller's list, counted from 1, that are no longer sent verbatim: summarized,
-    /// dropped or masked. Messages that always stay may lie between them.
+    /// Positions, counted from 1, of the first and the last message of the caller's list that are no longer sent
+    /// verbatim because they were summarized, dropped or masked. Messages that always stay may lie between them.
     pub covers: Option<[Seq; 2]>,
     /// Description of the change for people.
     pub notice: String,

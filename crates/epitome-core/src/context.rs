@@ -50,7 +50,8 @@ pub struct Request {
     pub fit: bool,
     /// Whether the rest of the budget is spent on older messages.
     pub fill: bool,
-    /// Whether the start of a cut context moves in steps of a quarter of T, so that prompt caches hit.
+    /// Whether the first message of a cut context changes only after the log has grown by about a quarter of T, so that
+    /// prompt caches hit.
     pub steady: bool,
     /// What happens if the newest message alone exceeds the budget.
     pub oversize: Oversize,
@@ -88,7 +89,7 @@ impl Request {
         match self.tokens {
             _ if self.fill && self.steady => Err(SettingError::new(
                 "steady and fill",
-                "both are set; `fill` moves the start with every message, so set only one of them",
+                "both are set; set only one, because `fill` moves the start of the context with every message",
             )),
             _ if limit == 0 => Err(SettingError::new("context.max_tokens", none)),
             Some(0) => Err(SettingError::new("tokens", none)),
@@ -117,11 +118,11 @@ pub enum Oversize {
 pub struct Candidate {
     /// Last message that the summary covers: it covers `1..=through` of its scope.
     pub through: Seq,
-    /// Size as sent, frame and overhead included: [`crate::view::summary_tokens`]. A summary that has no text until it
-    /// is rendered has a size larger than any budget.
+    /// Size as sent, frame and overhead included: [`crate::view::summary_tokens`]. A summary whose text does not exist
+    /// until it is rendered has the size `Tokens::MAX`, which exceeds any budget.
     pub tokens: Tokens,
-    /// Whether the summary can be rendered in any size from its extracts, as a summary by `local` can. Its shortened
-    /// version then contains as much as any other summary of that size.
+    /// Whether the summary can be rendered in any size from its extracts, as a summary by `local` can. A shortened
+    /// version of such a summary contains as much as any other summary of the same size.
     pub elastic: bool,
 }
 
@@ -159,25 +160,27 @@ pub struct Candidate {
 pub struct SessionShape<'a> {
     /// The system and developer messages at the head.
     pub leading: Vec<&'a Outline>,
-    /// Pinned messages in whole batches, oldest first, without strays. Those in `recent` are included.
+    /// Pinned messages with their whole batches, oldest first, without strays. Pinned messages that are also in
+    /// `recent` are included.
     pub pinned: Vec<&'a Outline>,
     /// The newest messages.
     pub recent: Cuts<'a>,
     /// The message that opened the turn in which `recent` starts, if that message lies before `recent`.
     pub opener: Option<&'a Outline>,
-    /// Every message of the scope from this one on is in `recent`.
+    /// `recent` contains every message of the scope from this position on.
     pub from: Seq,
     /// The summaries to choose from.
     pub summaries: &'a [Candidate],
-    /// Number of skipped messages in the whole session, counting whole batches.
+    /// Number of messages in the whole session that are skipped. If one message of a batch is flagged `skip`, the whole
+    /// batch is skipped.
     pub skipped: u64,
     /// Number of calls that are open at the end.
     pub open_calls: u32,
 }
 
 impl<'a> SessionShape<'a> {
-    /// Builds the shape of a session, or of one author in it, from all its outlines. A shorter run of outlines builds
-    /// the shape as of an earlier message.
+    /// Builds the shape of a session, or of one author in it, from all its outlines. To build the shape as of an
+    /// earlier message, pass only the outlines up to that message.
     pub fn whole(recent: Cuts<'a>, summaries: &'a [Candidate]) -> Self {
         let outlines = recent.outlines();
         let pinned = recent.flagged(|outline| outline.pinned);
@@ -198,11 +201,11 @@ impl<'a> SessionShape<'a> {
 /// A request to render a summary in another size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FitRequest<'a> {
-    /// Index of the summary among the candidates; `None` for a digest of the gaps alone.
+    /// Index of the summary among the candidates. `None` requests only a digest of the gaps.
     pub summary: Option<usize>,
-    /// Messages that the summary does not cover and that are digested with it, in order.
+    /// Messages that the summary does not cover, in order. Their best lines are added to the rendered summary.
     pub gaps: &'a [Span],
-    /// First message from which on all messages are shown verbatim, so that the summary can leave them out.
+    /// All messages from this position on are shown verbatim, so the summary can leave them out.
     pub shown: Option<Seq>,
     /// Maximum size in tokens.
     pub room: Tokens,
@@ -252,14 +255,14 @@ pub enum Entry {
     },
     /// The placeholder user message, for a list that would otherwise not start with a user message.
     Note,
-    /// A discontinuity in the log: calls that are open here stay unanswered.
+    /// A point at which messages of the log are left out. Calls that are open at this point stay unanswered.
     Seam,
 }
 
 /// The summary of a context.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ChosenSummary {
-    /// Index among the candidates; `None` if it is only a digest of the gap.
+    /// Index of the summary among the candidates; `None` if the text is only a digest of the gap.
     pub candidate: Option<usize>,
     /// Last message that the summary covers.
     pub through: Seq,
@@ -267,9 +270,9 @@ pub struct ChosenSummary {
     pub tokens: Tokens,
     /// Whether the summary was shortened for this context.
     pub fitted: bool,
-    /// The messages after its coverage that were digested for this context.
+    /// The messages after the summary's coverage whose best lines were added to it for this context.
     pub digested: Option<Span>,
-    /// First message of those that the summary leaves out because they are shown verbatim.
+    /// The summary leaves out all messages from this position on, because the context shows them verbatim.
     pub shown: Option<Seq>,
 }
 
@@ -280,8 +283,8 @@ pub struct Layout {
     pub entries: Vec<Entry>,
     /// The summary among the entries, if there is one.
     pub summary: Option<ChosenSummary>,
-    /// Whether the messages start inside a tool loop, after the reasoning that opened the loop. Then the rest of the
-    /// loop's reasoning is left out.
+    /// Whether the messages start inside a tool loop, after the reasoning that opened the loop. In that case the rest
+    /// of the loop's reasoning is left out.
     pub strip_reasoning: bool,
     /// The peer whose messages are sent as the assistant's.
     pub assistant: Option<Author>,
@@ -301,17 +304,19 @@ pub struct ContextReport {
     /// Whether every message is either covered by the summary or shown verbatim. Skipped messages and strays do not
     /// count: skipped messages are reported separately, and no provider accepts strays.
     pub exhaustive: bool,
-    /// First to last message that is neither covered nor shown; `None` if there is none.
+    /// Span from the first to the last message that is neither covered nor shown; `None` if there is no such message.
     pub gap: Option<Span>,
-    /// Number of skipped messages, counting whole batches. No summary covers them.
+    /// Number of messages that are skipped, including all messages of a batch in which one message is flagged `skip`.
+    /// No summary covers them.
     pub skipped: u64,
     /// Number of strays among the loaded messages: results without a call, repeated calls. They are never shown.
     pub strays: u64,
-    /// Whether the budget shortened the list of messages, or emptied it.
+    /// Whether messages were left out because they do not fit the budget.
     pub cut: bool,
     /// Whether the summary was shortened for this context.
     pub fitted: bool,
-    /// The messages that only the summary contains, as their best lines, selected for this context.
+    /// The messages that this context contains only as their best lines in the summary; `None` if there are no such
+    /// messages.
     pub digested: Option<Span>,
     /// Why the context is empty; `None` if it is not.
     pub empty: Option<Empty>,
@@ -353,7 +358,9 @@ pub enum Empty {
     #[error("system and pinned messages alone exceed the budget")]
     PinnedOverBudget,
     /// The newest message, with its call batch, is larger than the budget that remains after pinned messages.
-    #[error("the newest message, with its call batch, exceeds the budget that pinned messages leave")]
+    #[error(
+        "the newest message, with its tool calls and results, exceeds the budget that remains after pinned messages"
+    )]
     NewestOverBudget,
     /// The messages would fit, but not together with the placeholder that makes the list valid.
     #[error("no valid list fits the budget")]

@@ -65,9 +65,10 @@ enum SummarySource<'a> {
     Text,
     /// The extracts that `local` selected.
     Extracts(&'a Extracts),
-    /// The same, fetched only when needed.
+    /// The extracts that `local` selected, fetched only when they are needed.
     Lazy(&'a dyn Fn() -> Option<Arc<Extracts>>),
-    /// Two other summaries of this context: the longest one, and the one that covers most messages.
+    /// Indices of two other summaries of this context: the longest summary, and the summary that covers the most
+    /// messages.
     Joined(usize, usize),
 }
 
@@ -78,7 +79,8 @@ impl StoredSummary<'_> {
 }
 
 impl<'a> ContextTexts<'a> {
-    /// Starts with these messages, in the order of their `seq`. Messages with `seq` 0 are numbered from 1.
+    /// Creates the texts of a context with these messages, which must be in the order of their `seq`. Messages with
+    /// `seq` 0 are numbered from 1.
     pub fn new(counter: &'a Counter, messages: &'a [Message]) -> Self {
         Self {
             counter,
@@ -90,25 +92,25 @@ impl<'a> ContextTexts<'a> {
         }
     }
 
-    /// Adds messages from elsewhere in the log, in order. They are shown where the layout contains them and
-    /// are never summarized.
+    /// Adds `more`: messages from elsewhere in the log, in order. They are shown where the layout contains them and are
+    /// never summarized.
     pub fn with_more(self, more: &'a [Message]) -> Self {
         Self { more, ..self }
     }
 
-    /// Adds a summary of the messages `1..=through`. If it must be shortened, its sentences are ranked as
-    /// `local` ranks them.
+    /// Adds a summary of the messages `1..=through`. If the summary must be shortened, its sentences are ranked as
+    /// `local` ranks sentences.
     pub fn with_summary(self, through: Seq, text: impl Into<Cow<'a, str>>) -> Self {
         self.with(through, text.into(), SummarySource::Text)
     }
 
-    /// Adds a summary that `local` wrote, with its extracts. It can be rendered from these in any size.
+    /// Adds a summary that `local` wrote, with its extracts. The summary can be rendered from the extracts in any size.
     pub fn with_extracts(self, through: Seq, text: impl Into<Cow<'a, str>>, extracts: &'a Extracts) -> Self {
         self.with(through, text.into(), SummarySource::Extracts(extracts))
     }
 
-    /// The same for extracts that are fetched only when the summary is needed in another size. If there are
-    /// none, the summary's sentences are ranked.
+    /// Like [`Self::with_extracts`], but calls `extracts` only when the summary is needed in another size. If
+    /// `extracts` returns `None`, the summary's sentences are ranked instead.
     pub fn with_extracts_later(
         self,
         through: Seq,
@@ -123,8 +125,8 @@ impl<'a> ContextTexts<'a> {
         self
     }
 
-    /// Sets the size of the last added summary including its frame, if it was counted before:
-    /// [`view::summary_tokens`].
+    /// Sets the size of the last added summary, including its frame, so that it is not counted again. The size is the
+    /// result of [`view::summary_tokens`].
     pub fn sized(mut self, tokens: Tokens) -> Self {
         if let Some(last) = self.summaries.last_mut() {
             last.tokens = Some(tokens);
@@ -132,8 +134,9 @@ impl<'a> ContextTexts<'a> {
         self
     }
 
-    /// Adds a summary that joins two summaries by `local`: the longest one, and the part after it of the one
-    /// that covers most messages. Without two such summaries, nothing is added.
+    /// Adds a summary that joins two summaries by `local`: the longest one and the newest one. The newest summary
+    /// contributes only its part about messages that the longest one does not cover. If there are no two such
+    /// summaries, nothing is added.
     pub fn with_joined(self) -> Self {
         let elastic = || self.summaries.iter().enumerate().filter(|(_, stored)| stored.elastic());
         let newest = elastic().max_by_key(|(_, stored)| stored.through);
@@ -149,7 +152,7 @@ impl<'a> ContextTexts<'a> {
         self
     }
 
-    /// Returns the source from which a summary is rendered in another size.
+    /// Returns the extracts from which the summary with the index `at` is rendered in another size.
     fn extracts(&self, at: usize) -> Extracts {
         let Some(stored) = self.summaries.get(at) else {
             return Extracts::default();
@@ -159,7 +162,7 @@ impl<'a> ContextTexts<'a> {
             SummarySource::Text => of_text(),
             SummarySource::Extracts(extracts) => extracts.clone(),
             SummarySource::Lazy(fetch) => fetch().map_or_else(of_text, Arc::unwrap_or_clone),
-            // Both are other summaries of this context, so the recursion ends.
+            // `long` and `newest` are other summaries of this context, so the recursion ends.
             SummarySource::Joined(long, newest) if long != at && newest != at => {
                 self.extracts(long).joined(&self.extracts(newest))
             }
@@ -193,9 +196,8 @@ impl<'a> ContextTexts<'a> {
         self.fitted.get(&(request.summary, through, request.shown, tokens)).map(String::as_str)
     }
 
-    /// Returns whether the joined summary replaces the one that this request names, so that the request is
-    /// never rendered. The longer of two joined summaries, cut to size, contains no more than the joined one and
-    /// covers fewer messages.
+    /// Returns whether the requested summary is the longer of two joined summaries. Such a request is never rendered:
+    /// in the same size, the joined summary contains at least as much and covers more messages.
     pub fn is_superseded(&self, request: &FitRequest<'_>) -> bool {
         let joins = |stored: &StoredSummary<'_>| matches!(stored.source, SummarySource::Joined(long, _) if Some(long) == request.summary);
         request.gaps.is_empty() && request.shown.is_none() && self.summaries.iter().any(joins)
@@ -207,7 +209,7 @@ impl<'a> ContextTexts<'a> {
         request.gaps.last().map(|gap| gap.through).or(stored.map(|stored| stored.through))
     }
 
-    /// Returns how many messages come before this one.
+    /// Returns how many of the messages come before position `seq`.
     fn before(&self, seq: Seq) -> usize {
         if self.messages.first().is_some_and(|message| message.seq == 0) {
             return usize::try_from(seq.saturating_sub(1)).unwrap_or(usize::MAX).min(self.messages.len());
@@ -215,7 +217,8 @@ impl<'a> ContextTexts<'a> {
         self.messages.partition_point(|message| message.seq < seq)
     }
 
-    /// Returns messages with their positions, also if their `seq` is not set.
+    /// Returns the messages of `run` with their positions. A message with `seq` 0 gets its position by counting from
+    /// `from`.
     fn placed(&self, run: &'a [Message], from: Seq) -> impl Iterator<Item = (Seq, &'a Message)> + use<'a> {
         (from..).zip(run).map(|(at, message)| (if message.seq == 0 { at } else { message.seq }, message))
     }
@@ -258,7 +261,7 @@ impl TextRenderer for ContextTexts<'_> {
         for gap in gaps {
             self.placed(self.run(*gap), gap.from).for_each(|(seq, message)| extracts.read_at(seq, message));
         }
-        // Leading and pinned messages are always shown next to the summary.
+        // Leading and pinned messages are always shown next to the summary, so the summary leaves them out.
         let mut leading = 0;
         for (seq, message) in self.placed(self.messages, 1) {
             // A system message later in the log is an ordinary message, even if it is the first one

@@ -1,8 +1,9 @@
 //! Chooses where to cut a log.
 //!
-//! [`crate::track`] determines for each position whether a cut there is legal; this module chooses one. It searches
-//! backwards from the requested position, so that more messages stay rather than fewer. It searches forwards only if
-//! the caller needs some message to leave. If no cut is legal, nothing is condensed and the caller reports the reason.
+//! [`crate::track`] determines for each position whether a cut there is legal; this module chooses one of the legal
+//! cuts. It searches backwards from the requested position, so that too many messages stay rather than too few. It
+//! searches forwards only if the caller must remove at least one message. If no cut is legal, nothing is condensed and
+//! the caller reports the reason.
 //!
 //! A cut is an index into a slice of outlines: the cut `i` lies just before `outlines[i]`, and the last cut lies after
 //! all of them.
@@ -20,13 +21,13 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Cuts of the whole log. `end` is the kind of cut after the last outline: [`crate::track::Tracker::cut_at_end`] at
-    /// the end of a session, otherwise the `cut` of the next message.
+    /// Creates the cuts of the whole log. `end` is the kind of cut after the last outline:
+    /// [`crate::track::Tracker::cut_at_end`] at the end of a session, otherwise the `cut` of the next message.
     pub fn new(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: false }
     }
 
-    /// Cuts among the messages of one author. The outlines must be that author's only.
+    /// Creates the cuts among the messages of one author. `outlines` must contain only messages of that author.
     pub fn own(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: true }
     }
@@ -72,7 +73,7 @@ impl<'a> Cuts<'a> {
         self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
 
-    /// Returns the messages of all batches that contain a flagged message.
+    /// Returns the messages of each batch in which `flag` is true for at least one message.
     pub fn flagged(self, flag: fn(&Outline) -> bool) -> impl Iterator<Item = &'a Outline> {
         let any = self.outlines.iter().any(flag);
         let outlines = if any { self.outlines } else { Default::default() };
@@ -88,14 +89,15 @@ impl<'a> Cuts<'a> {
 /// How the search for a cut treats positions after the requested one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Press {
-    /// Leave at least the requested messages: use only cuts at or before the requested position.
+    /// All requested messages must stay: use only cuts at or before the requested position.
     Gently,
-    /// Some message must leave: if no cut lies at or before the requested position, use the first one after it.
+    /// At least one message must be removed: if no cut lies at or before the requested position, use the first cut
+    /// after it.
     Hard,
 }
 
-/// Returns the legal cut for the position `target`: the last one at or before it, otherwise (hard) the first one after
-/// it. Only positions after `floor` are considered.
+/// Returns the last legal cut at or before `target`. If there is none and `press` is [`Press::Hard`], returns the first
+/// legal cut after `target`. Only positions after `floor` are considered.
 ///
 /// ```
 /// use epitome_core::cut::{Cuts, Press, legal_cut};

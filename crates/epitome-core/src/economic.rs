@@ -4,9 +4,9 @@
 //! price for new tokens. Cutting makes every later request smaller, but everything after the cut counts as new again.
 //! Cutting too often therefore costs more than never cutting.
 //!
-//! Let a cut leave `B = H + S + K` tokens (head, summary, messages that stay), let each call add `g` tokens, and let the
-//! next cut come `L` calls later, at the size `T = B + g·L`. In units of the plain input price, with `R` for a cached
-//! read and `W` for a cache write, a call then costs on average
+//! After a cut, `B = H + S + K` tokens remain: head, summary, and messages that stay. Each call adds `g` tokens, and
+//! the next cut comes `L` calls later, at the size `T = B + g·L`. `R` is the price of a cached read and `W` the price
+//! of a cache write, in units of the plain input price. The average cost of a call is then
 //!
 //! ```text
 //! R·B + R·g·L/2   reading cached tokens
@@ -16,14 +16,14 @@
 //! X = (W−R)·(S+K) + summarizer input·(prompt+S) + summarizer output·S
 //! ```
 //!
-//! `H` stays cached through a cut. The messages that the summarizer reads cost the same in total however they are
-//! divided, so they are not in `X`. The sum is smallest at `L = √(2·X/(R·g))`, so
+//! `H` stays cached through a cut. The total cost of the messages that the summarizer reads does not depend on the
+//! number of cuts, so it is not in `X`. The average cost is smallest at `L = √(2·X/(R·g))`, so
 //!
 //! ```text
 //! T* = H + S + K + √(2·X·g/R)
 //! ```
 //!
-//! This module does not decide whether a cut saves enough; that is the minimum worth.
+//! This module does not check whether a cut saves enough tokens. [`crate::condense::Policy::worth`] sets that minimum.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ use crate::trigger::Fraction;
 /// Largest share of the model's window, minus its output reserve, that [`threshold`] returns.
 pub const LIMIT: Fraction = Fraction::percent(75);
 
-/// Number of the first call at which [`Growth`] is used. Before it the mean is a guess.
+/// Number of the first call at which [`Growth`] is used. Before this call, the mean is not reliable.
 pub const FIRST_CALL: u64 = 3;
 
 /// Token prices, in units of the plain input price.
@@ -56,7 +56,7 @@ pub struct Prices {
 }
 
 impl Default for Prices {
-    /// A cached read costs 0.1, a cache write 1.25, and the summarizer nothing.
+    /// Returns prices in which a cached read costs 0.1, a cache write 1.25, and the summarizer nothing.
     fn default() -> Self {
         Self { cache_read: 0.1, cache_write: 1.25, summarizer_input: 0.0, summarizer_output: 0.0 }
     }
@@ -114,7 +114,7 @@ pub enum PriceError {
 pub struct CostInputs {
     /// Tokens that are never condensed, H: system prompt, tools, pinned messages.
     pub head: Tokens,
-    /// Tokens of the summary, S: the current one, or before the first cut the largest possible one.
+    /// Tokens of the summary, S: the size of the current summary or, before the first cut, the largest allowed size.
     pub summary: Tokens,
     /// Tokens of the messages that stay verbatim after the summary, K.
     pub keep: Tokens,
@@ -151,7 +151,7 @@ impl Growth {
         self.tokens = self.tokens.saturating_add(added);
     }
 
-    /// The growth of a conversation with this number of calls, which added this number of tokens in total.
+    /// Returns the growth of a conversation in which `calls` calls added `tokens` tokens in total.
     pub fn of(calls: u64, tokens: Tokens) -> Self {
         Self { calls, tokens }
     }
@@ -169,9 +169,9 @@ impl Growth {
 
 /// Returns the request size at which condensing costs least, `T*`, rounded up. See the [module](self) for the formula.
 ///
-/// The result never exceeds `window(0.75)`. That limit alone is returned before the third call, because the growth is
-/// still a guess; if `growth` is negative or NaN; and if cached reads cost nothing. In these cases the result is `None` if
-/// `room`, the model's window minus its output reserve, is unknown.
+/// The result never exceeds `window(0.75)`. It is exactly this limit before the third call, because the growth is not
+/// reliable yet, if `growth` is negative or NaN, and if cached reads cost nothing. In these cases the result is `None`
+/// if `room` is unknown. `room` is the model's window minus its output reserve.
 ///
 /// ```
 /// use epitome_core::economic::{Prices, CostInputs, threshold};

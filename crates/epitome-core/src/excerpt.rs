@@ -12,7 +12,8 @@ use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::tokens::Counter;
 use crate::view;
 
-/// Bytes per token above which a text is assumed too long: hardly any encoding packs more bytes into a token.
+/// A text with more bytes per available token than this is assumed to be too long. Hardly any encoding packs more bytes
+/// into a token.
 const MOST_BYTES: u64 = 16;
 
 /// Maximum number of tokens per byte in any encoding, with the largest supported factor.
@@ -74,7 +75,7 @@ fn rough(text: &str, room: Tokens, counter: &Counter) -> Tokens {
     if bytes > room.saturating_mul(MOST_BYTES) { bytes / 4 } else { counter.text(text) }
 }
 
-/// Returns the size to which the texts must be cut so that their sum is `room`.
+/// Returns the size to which every longer text must be cut so that all texts together have `room` tokens.
 fn level(mut sizes: Vec<Tokens>, room: Tokens) -> Tokens {
     sizes.sort_unstable();
     let mut left = room;
@@ -124,12 +125,13 @@ fn clip_arguments(arguments: &str, cap: Tokens, counter: &Counter) -> String {
         return arguments.to_owned();
     }
     let Ok(mut value) = serde_json::from_str::<Value>(arguments) else {
-        // Nested too deeply for the JSON parser, so its strings cannot be shortened one by one.
+        // The JSON is nested too deeply for the parser, so its strings cannot be shortened one by one.
         return "{}".to_owned();
     };
     clip_leaves(&mut value, cap, counter);
     let short = value.to_string();
-    // Arguments such as a thousand numbers contain no text to cut. Then the whole is shown as one string.
+    // Arguments such as a thousand numbers contain no text to cut. In that case all arguments are shown as one
+    // shortened string.
     if counter.text(&short) > cap.saturating_mul(2).saturating_add(32) {
         return serde_json::json!({ "arguments": clip(arguments, cap, counter) }).to_string();
     }
@@ -165,7 +167,7 @@ pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
         if keep == 0 || tokens <= cap {
             return if short.len() < text.len() { Cow::Owned(short) } else { Cow::Borrowed(text) };
         }
-        // Scales by the measured size; at least an eighth less each time, so the loop ends.
+        // Scales `keep` by the measured size. It becomes at least an eighth smaller each time, so the loop ends.
         keep = (keep.saturating_mul(cap) / tokens).min(keep / 8 * 7);
     }
 }

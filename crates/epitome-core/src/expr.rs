@@ -12,7 +12,7 @@ use serde::de::Visitor;
 
 use crate::suggest::did_you_mean;
 
-/// Maximum length in bytes of a form, as typed and as printed.
+/// Maximum length of an expression in bytes, as typed and as printed.
 pub(crate) const MAX_BYTES: usize = 4 << 10;
 
 /// Maximum nesting depth of names.
@@ -26,23 +26,23 @@ pub(crate) const MAX_DEPTH: usize = 32;
 pub struct FormError(pub(crate) String);
 
 impl FormError {
-    /// A value that is not allowed.
+    /// Creates the error for a value that is not allowed.
     pub(crate) fn value(field: &str, value: impl fmt::Display, allowed: &str) -> Self {
         Self(format!("{field}: {value} is not allowed; expected {allowed}"))
     }
 
-    /// A missing value that has no default.
+    /// Creates the error for a missing value that has no default.
     pub(crate) fn missing(field: &str, allowed: &str) -> Self {
         Self(format!("{field}: a value is missing; expected {allowed}"))
     }
 
     pub(crate) fn too_deep() -> Self {
-        Self(format!("the expression: nested too deep; at most {MAX_DEPTH} levels are allowed"))
+        Self(format!("the expression: nested too deeply; at most {MAX_DEPTH} levels are allowed"))
     }
 
-    /// A share of the model's window, while the window is unknown.
+    /// Creates the error for a share of the model's window while the window is unknown.
     pub(crate) fn no_window(fraction: impl fmt::Display) -> Self {
-        Self(format!("window({fraction}): the model's window is unknown; set `window` for its model"))
+        Self(format!("window({fraction}): the model's window is unknown; set `window` for that model"))
     }
 }
 
@@ -93,7 +93,7 @@ impl<'a> Expr<'a> {
     pub(crate) fn at_most(&self, allowed: usize) -> Result<(), FormError> {
         let (name, args) = (self.name, self.args.len());
         if args > allowed {
-            return Err(FormError(format!("{name}: too many arguments, {args}; at most {allowed} allowed")));
+            return Err(FormError(format!("{name}: too many arguments ({args}); the maximum is {allowed}")));
         }
         Ok(())
     }
@@ -193,7 +193,8 @@ impl<'a> Reader<'a> {
         if self.rest.starts_with(starts_name) {
             return self.expr(depth + 1).map(Arg::Expr);
         }
-        // Accepts more than a number here and checks it later: `-1` and `1e3x` get a better error as wrong values.
+        // Accepts any text that starts like a number, and checks it later. So the error for `-1` or `1e3x` shows the
+        // whole value.
         if self.rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-')) {
             let number = self.take(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-'));
             return Ok(Arg::Number(number));
@@ -233,7 +234,7 @@ fn starts_name(c: char) -> bool {
     c.is_ascii_alphabetic() || c == '_'
 }
 
-/// A type that is written in this form.
+/// A type that is written as `name(argument, ...)`.
 pub(crate) trait TextForm: fmt::Display + Sized {
     /// Name of the type, for error messages.
     const WHAT: &'static str;
@@ -242,8 +243,8 @@ pub(crate) trait TextForm: fmt::Display + Sized {
     fn read(expr: &Expr<'_>) -> Result<Self, FormError>;
 }
 
-/// Parses a form. A form whose printed text would be too long to parse again is rejected: defaults and spaces can make
-/// the printed form longer than the typed one.
+/// Parses a value from its text form. Rejects a text whose printed form would be too long to parse again: defaults and
+/// spaces can make the printed form longer than the typed one.
 pub(crate) fn parse<T: TextForm>(text: &str) -> Result<T, FormError> {
     let form = T::read(&Expr::parse(text)?)?;
     check_length(form.to_string().len())?;

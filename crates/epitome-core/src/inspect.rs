@@ -41,7 +41,7 @@ pub enum Finish {
     Length,
     /// The provider's content filter stopped the reply.
     Filtered,
-    /// The provider did not report it. Then the text itself is checked for a cut-off end.
+    /// The provider did not report how the reply ended. In that case the text itself is checked for a cut-off end.
     #[default]
     Unknown,
 }

@@ -85,7 +85,7 @@ impl Keep {
     /// assert!(keep.check(Some(120_000)).is_ok());
     /// assert_eq!(
     ///     keep.check(None).unwrap_err().to_string(),
-    ///     "window(0.25): the model's window is unknown; set `window` for its model"
+    ///     "window(0.25): the model's window is unknown; set `window` for that model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
@@ -274,7 +274,7 @@ mod tests {
         let refusal = |text: &str| text.parse::<Keep>().unwrap_err().to_string();
         assert_eq!(refusal("messages"), "messages: a value is missing; expected a whole number");
         assert_eq!(refusal("turns(1.5)"), "turns: 1.5 is not allowed; expected a whole number");
-        assert_eq!(refusal("tokens(1, 2)"), "tokens: too many arguments, 2; at most 1 allowed");
+        assert_eq!(refusal("tokens(1, 2)"), "tokens: too many arguments (2); the maximum is 1");
         assert!(refusal("window(0)").starts_with("window: 0 is not allowed; expected a number more than 0"));
         assert_eq!(
             refusal("all(messages(3))"),

@@ -122,7 +122,7 @@ impl Strategy {
     /// assert!(strategy.check(Some(120_000)).is_ok());
     /// assert_eq!(
     ///     strategy.check(None).unwrap_err().to_string(),
-    ///     "recent: window(0.25): the model's window is unknown; set `window` for its model"
+    ///     "recent: window(0.25): the model's window is unknown; set `window` for that model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
@@ -229,14 +229,14 @@ mod tests {
         assert_eq!(refusal("recent(50)"), "recent: 50 is not allowed; expected a keep such as messages(6)");
         assert_eq!(
             refusal("mask(messages(1), messages(2))"),
-            "mask: too many arguments, 2; at most 1 allowed"
+            "mask: too many arguments (2); the maximum is 1"
         );
         assert_eq!(refusal("recent(messages(-1))"), "messages: -1 is not allowed; expected a whole number");
         assert_eq!(
             refusal("summarize(mask)"),
             "position 11: `mask` is unknown; expected one of messages, turns, tokens, window"
         );
-        assert_eq!(refusal("noop(1)"), "noop: too many arguments, 1; at most 0 allowed");
+        assert_eq!(refusal("noop(1)"), "noop: too many arguments (1); the maximum is 0");
         assert_eq!(refusal("pipeline"), "pipeline: a value is missing; expected at least one strategy");
         assert_eq!(refusal("pipeline(3)"), format!("pipeline: 3 is not allowed; expected {STAGES}"));
         assert_eq!(

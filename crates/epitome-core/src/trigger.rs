@@ -444,7 +444,7 @@ impl Trigger {
     /// assert!(trigger.check(Use::Slot, Some(120_000)).is_ok());
     /// assert_eq!(
     ///     trigger.check(Use::Slot, None).unwrap_err().to_string(),
-    ///     "window(0.75): the model's window is unknown; set `window` for its model"
+    ///     "window(0.75): the model's window is unknown; set `window` for that model"
     /// );
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```

@@ -13,11 +13,11 @@ use crate::tokens::Counter;
 use crate::trigger::Fraction;
 
 impl List {
-    /// Decides what to do with the list. `messages` are the messages that the list has taken in. Nothing changes until
-    /// the result is accepted.
+    /// Decides whether and how to condense the list. `messages` contains the messages that were passed to
+    /// [`List::advance`]. The list does not change until the caller applies the decision.
     ///
-    /// If nothing is due, the cost depends only on the size of the trigger expression; otherwise it is proportional to
-    /// the size of the list that would be sent.
+    /// If the trigger is not met, the running time depends only on the size of the trigger expression. Otherwise it is
+    /// proportional to the size of the list that would be sent.
     pub fn decide(
         &self,
         messages: &[Message],
@@ -88,7 +88,7 @@ impl Decider<'_> {
                         reason = Unchanged::NotSmaller { before: tokens, after };
                     }
                 }
-                // A stage that does nothing by design must not hide the reason of another stage.
+                // `noop` always reports this, so it must not replace the reason that another stage reported.
                 Err(Unchanged::Noop) => {}
                 Err(why) => reason = why,
             }
@@ -102,7 +102,7 @@ impl Decider<'_> {
         if self.over { Press::Hard } else { self.facts.force.unwrap_or(Press::Gently) }
     }
 
-    /// Returns whether the list would still be due after saving this many tokens.
+    /// Returns whether a request with `saved` fewer tokens would still have to be condensed.
     fn still_due(&self, saved: Tokens) -> bool {
         let request = self.list.request(self.facts).saturating_sub(saved);
         let facts = RequestFacts { request: Some(request), ..*self.facts };

@@ -12,7 +12,8 @@ use crate::outline::{Cut, Outline};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 
-/// The input of one stage: the list, unchanged or as the previous stage left it, with the policy and the facts.
+/// The input of one stage: the policy, the facts, and the list. From the second stage on, it is the list that the
+/// previous stage produced.
 #[derive(Clone, Copy)]
 pub(super) struct StageInput<'a> {
     pub(super) list: &'a List,
@@ -40,18 +41,18 @@ impl<'a> StageInput<'a> {
         self.front.iter().chain(self.tail)
     }
 
-    /// Returns the positions of all messages in batches that contain a flagged message.
+    /// Returns the positions of all messages of each batch in which `flag` is true for at least one message.
     fn flagged(&self, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
         let parts = [self.front, self.tail].into_iter();
         parts.flat_map(|part| self.list.cuts(part).flagged(flag)).map(|outline| outline.seq).collect()
     }
 
-    /// Returns how many of the tail's first messages always stay: system messages and the protected head.
+    /// Returns how many messages at the start of `tail` always stay: system messages and the protected head.
     pub(super) fn floor(&self) -> usize {
         self.head().saturating_sub(self.front.len())
     }
 
-    /// Returns the position in the tail that a cut must exceed to remove any message.
+    /// Returns a position in `tail`. Only a cut after this position removes at least one message.
     fn first_to_leave(&self) -> usize {
         let floor = self.floor();
         let stays = self.staying(self.tail.len());
@@ -63,8 +64,8 @@ impl<'a> StageInput<'a> {
         found.map_or(self.tail.len(), |after| floor.saturating_add(after))
     }
 
-    /// Returns how many of the first shown messages always stay: system messages and the protected head, extended to
-    /// the next legal cut.
+    /// Returns how many messages at the start of the shown list always stay: system messages and the first `keep_first`
+    /// messages, extended to the next legal cut.
     fn head(&self) -> usize {
         let keep_first = if self.state.summary.is_some() { 0 } else { self.policy.keep_first };
         let leading = self.shown().take_while(|outline| outline.leading).count();
@@ -76,7 +77,8 @@ impl<'a> StageInput<'a> {
         legal.map_or(self.shown().count(), |after| least.saturating_add(after))
     }
 
-    /// Moves the protected head from the tail to the front, so that later changes of the tail do not affect it.
+    /// Returns the state with the protected head moved from `tail` to `front`, so that later changes of `tail` do not
+    /// affect it.
     pub(super) fn with_head(&self) -> ListState {
         let mut state = self.state.clone();
         let head = self.tail.get(..self.floor()).unwrap_or_default();
@@ -85,7 +87,8 @@ impl<'a> StageInput<'a> {
         state
     }
 
-    /// Chooses where the verbatim part begins, and sorts the messages before it.
+    /// Chooses where the verbatim part begins. Divides the messages before that position into those that stay in the
+    /// front and those that leave the list.
     pub(super) fn divide(&self, stage: &Strategy, press: Press) -> Result<Divided, Unchanged> {
         let cuts = self.list.cuts(self.tail);
         let floor = self.first_to_leave();
@@ -136,8 +139,8 @@ impl<'a> StageInput<'a> {
         sum(newest_batch.chain(older))
     }
 
-    /// Returns what a cut would leave, for [`crate::economic`]: the tokens that always stay, and those of the verbatim
-    /// part.
+    /// Returns two token counts for [`crate::economic`]: of the messages that always stay, and of the other messages in
+    /// the verbatim part.
     fn left_behind(&self) -> (Tokens, Tokens) {
         let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
@@ -158,13 +161,13 @@ impl<'a> StageInput<'a> {
         Keep::Tokens(sum(may_leave) / 2).start(self.tail, None)
     }
 
-    /// Returns where the verbatim part must begin so that the request, summary included, fits `room`. If the
-    /// provider rejected the request as too long and `room` is unknown, half of the messages leave.
+    /// Returns where the verbatim part must begin so that the request, summary included, fits `facts.room`. If
+    /// `facts.room` is unknown or the request does not exceed it, the newest half of the tokens stays.
     fn start_that_fits(&self) -> usize {
         let Self { list, policy, facts, .. } = *self;
         let Some(room) = list.over(facts) else { return self.half() };
         let counted = list.counted(facts);
-        // The result must also save the minimum share; otherwise it would fit and still be rejected.
+        // The result should not only fit, but also save the minimum share.
         let room = room.min(counted.saturating_sub(policy.worth.of_rounded_up(counted)));
         let stays = self.staying(self.tail.len());
         let front = self.shown().filter(|outline| stays.contains(&outline.seq));
@@ -172,8 +175,8 @@ impl<'a> StageInput<'a> {
         Keep::Tokens(room.saturating_sub(taken)).start(self.tail, None)
     }
 
-    /// Returns the messages before `index` in the tail that stay: system messages, the protected head, pinned
-    /// batches, and the last user message.
+    /// Returns the messages that stay even if the tail is cut at `index`: system messages, the protected head, pinned
+    /// batches, and the last user message if it lies before `index`.
     fn staying(&self, index: usize) -> BTreeSet<Seq> {
         let mut stays = self.flagged(|outline| outline.pinned);
         stays.extend(self.shown().take(self.head()).map(|outline| outline.seq));
@@ -195,9 +198,9 @@ impl List {
         StageInput { list: self, policy, facts, front, tail, state }
     }
 
-    /// Returns the input of [`economic::threshold`](crate::economic::threshold). The cost is proportional to the size of
-    /// the list, so call it only after the list has grown by a notable share. `growth` describes the calls so far,
-    /// `prompt` is the size of the summarizer's own prompt.
+    /// Returns the input of [`economic::threshold`](crate::economic::threshold). The running time is proportional to
+    /// the size of the list, so call it only after the list has grown considerably. `growth` describes the calls so
+    /// far. `prompt` is the size of the summarizer's own prompt, in tokens.
     pub fn cost_inputs(
         &self,
         policy: &Policy,
@@ -213,9 +216,10 @@ impl List {
     }
 }
 
-/// Returns the position to cut if something must leave: a legal cut if there is one, otherwise a cut inside a reasoning
-/// loop, whose reasoning then leaves. If the `target` position leaves too much, the first cut at or after `least` is
-/// preferred. The newest batch always stays, unless `target` lies after it because the strategy keeps nothing.
+/// Returns the position at which to cut if at least one message must be removed. A legal cut is preferred to a cut
+/// inside a reasoning loop, which also removes the loop's reasoning. If `least` is larger than `target`, the messages
+/// after `target` do not fit, and the first cut at or after `least` is preferred. The newest batch stays, except if
+/// `target` lies after it because the strategy keeps no message.
 fn hard_cut(cuts: &Cuts<'_>, floor: usize, target: usize, least: usize) -> Result<usize, Unchanged> {
     let end = cuts.newest().max(target).saturating_add(1);
     let least = least.min(end.saturating_sub(1));

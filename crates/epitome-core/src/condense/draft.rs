@@ -1,4 +1,4 @@
-//! The condensed list before it is accepted.
+//! Builds a condensed list before it is accepted.
 //!
 //! A [`Draft`] is built from a [`ListState`] and the caller's messages, so that it can be rebuilt after a restart, byte
 //! for byte.
@@ -14,8 +14,7 @@ use crate::tokens::Counter;
 use crate::view::{self, Repairer};
 
 impl List {
-    /// Rebuilds a list that was condensed before from its stored state. It shows the same messages as the original
-    /// list.
+    /// Rebuilds a condensed list from its stored state. The rebuilt list shows the same messages as the original.
     pub fn resume(messages: &[Message], state: &ListState, counter: &Counter) -> Self {
         let mut list = Self::default();
         let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
@@ -52,7 +51,7 @@ pub(super) struct Draft {
     pub(super) masked: Masked,
 }
 
-/// Counts the tool outputs that were masked.
+/// The tool outputs that were masked in a draft.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Masked {
     /// Number of outputs masked now that were not masked before.
@@ -79,7 +78,7 @@ impl Draft {
         let opens = repairer.done().len();
         let mut before = 0;
         for (at, outline) in front.iter_mut().enumerate() {
-            // A message keeps its place, and its reasoning, only if no message before it has left.
+            // A message stays in place, with its reasoning, only if all messages before it are still in the list.
             let in_place = outline.seq == at as Seq + 1;
             if outline.seq != before + 1 {
                 repairer.seam();
@@ -97,7 +96,7 @@ impl Draft {
             repairer.push(summary.message());
         }
         // If no user message separates the front from the tail, the tail looks like the continuation of a tool loop
-        // whose reasoning is missing. Then the rest of the loop's reasoning leaves as well.
+        // whose reasoning is missing. In that case the rest of the loop's reasoning is removed too.
         let user_between = state.summary.as_ref().is_some_and(|summary| !summary.system);
         let gap = front.len() as Seq != state.from;
         let last = repairer.done().iter().rfind(|message| !message.role.is_system());
@@ -109,8 +108,8 @@ impl Draft {
         let masked = push_tail(list, messages, &state, &mut tail, &mut repairer, counter);
         let first = repairer.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
         let opened = first.is_some_and(|message| message.role.is_user());
-        // The stored decision is reused, so the list stays the same. It is overridden if no user message opens the
-        // list, because providers reject such a list.
+        // If `note` is stored, its value is reused, so that the list stays the same. It always becomes true if the list
+        // does not begin with a user message, because providers reject such a list.
         let note = state.note.get_or_insert(!opened);
         *note |= !opened;
         if *note {
@@ -120,7 +119,7 @@ impl Draft {
     }
 }
 
-/// Adds everything after the summary, with old tool outputs masked.
+/// Adds all messages after the summary. Old tool outputs are masked.
 fn push_tail(
     list: &List,
     messages: &[Message],

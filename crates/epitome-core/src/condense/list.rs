@@ -1,8 +1,8 @@
 //! The state of a message list that grows at its end.
 //!
-//! A [`List`] reads each message once. Until the first condensation it stores only outlines and sums; afterwards
-//! it also stores the view, to which later messages are added one by one. A turn in which nothing is condensed
-//! therefore costs only as much as its new messages, and the caller's history is never copied.
+//! A [`List`] reads each message once. Until the first condensation it stores only outlines and sums; afterwards it
+//! also stores the view, to which later messages are added one by one. The cost of a turn without a condensation
+//! therefore depends only on its new messages. The caller's history is never copied.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ impl ListSummary {
     }
 }
 
-/// What was done to a list: everything needed to rebuild the condensed list after a restart, except the message texts.
+/// The effect of all condensations of a list. Together with the message texts, it is enough to rebuild the condensed
+/// list after a restart.
 ///
 /// Positions refer to the caller's messages, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,7 +51,7 @@ pub struct ListState {
     /// The messages shown before the summary, in order.
     #[serde(rename = "kept")]
     pub front: Vec<Seq>,
-    /// Every message after this position is shown. Of the messages up to it, only those in `front` are shown.
+    /// Every message after this position is shown. Of the other messages, only those in `front` are shown.
     pub from: Seq,
     /// Tool outputs up to this position are masked.
     pub masked: Seq,
@@ -63,7 +64,8 @@ pub struct ListState {
     /// Length of the list when it was last condensed.
     #[serde(rename = "seen")]
     pub length: Seq,
-    /// Position up to which summaries by Epitome were searched for: the list's length at the first condensation.
+    /// Last position at which a summary by Epitome was searched for. This is the list's length at the first
+    /// condensation.
     #[serde(rename = "looked")]
     pub searched: Seq,
     /// Time of the last condensation.
@@ -99,10 +101,10 @@ pub struct ListState {
 #[derive(Debug, Clone, Default)]
 pub struct List {
     tracker: Tracker,
-    /// Tokens of all messages taken in, before any condensation.
+    /// Tokens of all messages added so far, as if none had been condensed.
     uncondensed: Tokens,
-    /// Outlines of the messages shown before the summary. Before the first condensation: outlines of the messages
-    /// before a summary that was found in the caller's list.
+    /// Outlines of the messages shown before the summary. Before the first condensation, these are the messages before
+    /// a summary that was found in the caller's list.
     pub(super) front: Vec<Outline>,
     /// Outlines of all messages after `front`.
     pub(super) tail: Vec<Outline>,
@@ -114,8 +116,8 @@ pub struct List {
 }
 
 impl List {
-    /// Takes in the messages that are new. `messages` is the whole list: the messages already taken in, unchanged, and
-    /// the new ones at the end.
+    /// Adds the new messages to the list. `messages` is the caller's whole list: the messages that were added before,
+    /// unchanged, and the new messages at the end.
     pub fn advance(&mut self, messages: &[Message], counter: &Counter) {
         for message in messages.get(self.len()..).unwrap_or_default() {
             self.take(message, counter);
@@ -125,12 +127,12 @@ impl List {
         }
     }
 
-    /// Returns the number of messages taken in.
+    /// Returns the number of messages added so far.
     pub fn len(&self) -> usize {
         usize::try_from(self.tracker.head()).unwrap_or(usize::MAX)
     }
 
-    /// Returns whether no message was taken in yet.
+    /// Returns whether no message was added yet.
     pub fn is_empty(&self) -> bool {
         self.tracker.head() == 0
     }
@@ -140,7 +142,7 @@ impl List {
         self.view.as_ref().map_or(self.uncondensed, ListView::tokens)
     }
 
-    /// Returns the tokens of all messages taken in: the size of the list if nothing had been condensed.
+    /// Returns the tokens of all messages added so far: the size that the list would have without condensations.
     pub fn uncondensed(&self) -> Tokens {
         self.uncondensed
     }
@@ -168,9 +170,9 @@ impl List {
         self.view.as_ref().map_or(Cow::Borrowed(messages), ListView::shown)
     }
 
-    /// Returns the same messages as [`List::shown`], for use after the list is dropped; `None` before the first
-    /// condensation, because the caller owns that list. Messages are copied only if some wait for a tool result, or if
-    /// the caller still holds the `Arc` when the list grows.
+    /// Returns the same messages as [`List::shown`], for use after the list is dropped. Returns `None` before the first
+    /// condensation, because until then the caller owns the messages that are sent. Messages are copied only if some
+    /// wait for a tool result, or if the caller still holds the `Arc` when the list grows.
     pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
         self.view.as_ref().map(ListView::shared)
     }
@@ -180,12 +182,13 @@ impl List {
         self.view.as_ref().map_or(self.len(), ListView::len)
     }
 
-    /// Returns what was done to the list: the input of [`List::resume`].
+    /// Returns the effect of all condensations of the list: the input of [`List::resume`].
     pub fn state(&self) -> &ListState {
         &self.state
     }
 
-    /// Returns the summary in the list, whether this list made it or found it.
+    /// Returns the current summary. It was either added by a condensation of this list or found in the caller's
+    /// messages.
     pub fn summary(&self) -> Option<&ListSummary> {
         self.state.summary.as_ref()
     }
@@ -211,7 +214,7 @@ impl List {
             return;
         }
         if self.state.rounds == 0 && self.is_opening_note(message) {
-            // The placeholder has no content; whether the list needs one is decided again.
+            // The placeholder has no content. The next condensation decides again whether the list needs a placeholder.
             self.tracker.push_sized(message, tokens);
             self.frames.shift = self.frames.shift.saturating_sub(1);
             return;
@@ -241,8 +244,8 @@ impl List {
     ) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
-        // The user message closes all open calls: no message after a summary answers a call before it. The placeholder
-        // is not shown and not added to the totals.
+        // No message after a summary answers a call before it. So a user message is pushed, which closes all open
+        // calls: the rest of the message or a placeholder. The placeholder is not shown and not added to the totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let position = outline.seq;
         self.frames.summaries.push(position);
@@ -262,8 +265,8 @@ impl List {
     }
 }
 
-/// Summaries by Epitome that were found in a list, and the resulting offset between the positions in the list and in
-/// the conversation.
+/// Summaries by Epitome that were found in a list. A found summary replaces messages of the conversation, so a position
+/// in the list differs from the position in the conversation by an offset.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames {
     /// Positions of the messages in which a summary was found.

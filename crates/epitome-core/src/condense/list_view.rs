@@ -32,8 +32,8 @@ impl ListView {
         self.repairer.push_in_place(message);
     }
 
-    /// Updates the count. Waiting messages are counted again each time, because their form may still change. They are
-    /// only the messages since the oldest open call, not the whole list.
+    /// Updates the count. The messages since the oldest open call wait for a tool result. They are counted again each
+    /// time, because their form may still change.
     pub(super) fn count(&mut self, counter: &Counter) {
         let done = self.repairer.done();
         let new = done.get(self.counted..).unwrap_or_default();

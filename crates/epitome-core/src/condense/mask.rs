@@ -15,7 +15,7 @@ use crate::trigger::grouped;
 const OPENS: &str = "[output of ";
 const LEFT_OUT: &str = " left out: ";
 
-/// Maximum number of characters retained of an error's first line.
+/// Maximum number of characters of an error's first line that stay in the placeholder line.
 const FIRST_LINE: usize = 160;
 
 /// The names of the called tools, indexed by call id and item id: a result refers to either.
@@ -34,8 +34,8 @@ impl ToolNames {
         }
     }
 
-    /// Returns the message with a line in place of each output that is larger than the line, and the number of replaced
-    /// outputs. Returns `None` if there are none.
+    /// Replaces each tool output that is larger than its placeholder line. Returns the new message and the number of
+    /// replaced outputs, or `None` if no output was replaced.
     pub(super) fn masked(&self, message: &Message, counter: &Counter) -> Option<(Message, u64)> {
         let mut masked = message.clone();
         let mut outputs = 0;

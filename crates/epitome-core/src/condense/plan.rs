@@ -14,37 +14,38 @@ use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::view;
 
-/// Tokens by which a text inside its frame may exceed the same text alone: the tokenizer may split the text
-/// differently where text and frame meet.
+/// Maximum number of additional tokens that a text has inside its frame. The tokenizer may split the text differently
+/// where text and frame meet.
 const BOUNDARY: Tokens = 4;
 
-/// A request for a summary of these messages, with a maximum number of tokens.
+/// A request for a summary: the messages that it covers, and its maximum number of tokens.
 ///
-/// The list may grow while the model works; the new messages are part of the result. If the list is condensed in the
-/// meantime, the plan is overtaken and rejected.
+/// The list may grow while the model writes the summary; the new messages stay in the list. If the list is condensed in
+/// the meantime, [`CondensePlan::finish`] rejects the plan.
 #[derive(Debug, Clone)]
 pub struct CondensePlan {
-    /// First and last message that leave, by their positions in the list. Messages that always stay may lie between
+    /// First and last message that leave the list, as positions in the list. Messages that always stay may lie between
     /// them.
     pub span: Span,
     /// Text of the current summary. The new summary covers its content as well.
     pub prior: Option<String>,
-    /// Maximum number of tokens of the answer; a longer one would not save enough.
+    /// Maximum number of tokens of the answer. A longer answer would not save enough.
     pub limit: Tokens,
     /// Positions in the list of the messages that the summarizer reads.
     pub positions: Vec<Seq>,
     /// Tokens of everything that the answer replaces, the current summary included. The answer must be smaller.
     pub replaces: Tokens,
-    /// The state of the list after the plan, without the text of the summary, if the list has not grown in the
-    /// meantime.
+    /// The state that the list will have when the plan is finished, without the text of the summary. The list may grow
+    /// until then.
     pub state: ListState,
-    /// Number of messages that leave.
+    /// Number of messages that leave the list.
     leaves: u64,
     frames: Frames,
     strategy: &'static str,
     policy: Policy,
     facts: RequestFacts,
-    /// Result of the earlier stages of the pipeline. It is used alone if no summary arrives.
+    /// The shorter list that the earlier stages of the pipeline produced. It is applied alone if there is no usable
+    /// summary.
     earlier: Option<ShorterList>,
 }
 
@@ -80,8 +81,8 @@ impl CondensePlan {
         }
     }
 
-    /// Returns the plan with its limit, or an error if even the shortest useful summary would not be worth it. This
-    /// avoids model calls without benefit.
+    /// Computes the maximum size of the summary. Returns an error if even the shortest useful summary would save too
+    /// few tokens, because the model call would have no benefit.
     pub(super) fn sized(
         mut self,
         list: &List,
@@ -104,15 +105,16 @@ impl CondensePlan {
             return Err(Unchanged::NotWorth { saves, needed });
         }
         let prior = self.prior.as_ref().map_or(0, |text| counter.text(text));
-        // The new summary may be at least as long as the current one. Otherwise each pass would shorten the summary
-        // further, even if few messages leave.
+        // The limit must allow a summary that is as long as the current one. Otherwise each condensation would shorten
+        // the summary further, even if few messages leave the list.
         let pressed = self.facts.force == Some(Press::Hard) || over.is_some();
         let current = prior.min(self.policy.limit);
         if spare < current && !pressed {
             let saves = before.saturating_sub(empty.saturating_add(current));
             return Err(Unchanged::NotWorth { saves, needed });
         }
-        // If the list can fit the window, the limit makes sure that it does.
+        // If a summary of at least `LEAST_LIMIT` tokens makes the list fit the window, the limit is small enough for
+        // that.
         let room = self.facts.room.map(|room| list.to_local_tokens(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty.saturating_add(BOUNDARY)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
@@ -122,8 +124,8 @@ impl CondensePlan {
         Ok(self)
     }
 
-    /// Returns the messages that the summarizer reads, oldest first and unchanged: all that leave and are not
-    /// skipped. A summary found among them is left out; its text is in [`CondensePlan::prior`].
+    /// Returns the messages that the summarizer reads, oldest first and unchanged: all messages that leave the list,
+    /// without skipped messages. A summary found among them is left out; its text is in [`CondensePlan::prior`].
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
         self.read_with_seq(messages).map(|(_, message)| message)
     }
@@ -135,9 +137,8 @@ impl CondensePlan {
         self.positions.iter().filter_map(numbered)
     }
 
-    /// Returns the messages that the summarizer reads, with `seq` set to their positions in the conversation, for a
-    /// caller that stores them. A summary covers these positions; they differ from the positions in the list if the list
-    /// begins with a summary.
+    /// Returns the messages that the summarizer reads, for a caller that stores them. Their `seq` is the position in
+    /// the conversation. It differs from the position in the list if the list begins with a summary.
     pub fn read_numbered<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
         self.read_with_seq(messages).map(|(seq, message)| Message { seq, ..message.into_owned() })
     }
@@ -147,9 +148,9 @@ impl CondensePlan {
         self.frames.original(self.state.from)
     }
 
-    /// Returns the plan based on `prior` instead of the current summary, for a list whose current summary is only a
-    /// fallback. The summarizer also reads the positions in `unread`, which `prior` does not cover; `tokens` is
-    /// their size.
+    /// Returns the plan with `prior` in place of the current summary, for a list whose current summary is only a
+    /// fallback. The summarizer also reads the messages at the positions in `unread`, because `prior` does not cover
+    /// them. `tokens` is the size of these messages.
     pub fn built_on(mut self, prior: Option<String>, unread: &[Seq], tokens: Tokens) -> Self {
         self.positions.extend_from_slice(unread);
         self.positions.sort_unstable();
@@ -159,8 +160,8 @@ impl CondensePlan {
         self
     }
 
-    /// Returns the extracts from which `local` selects a summary. They extend the extracts of the previous summary, or
-    /// the text of that summary if there are none.
+    /// Returns the extracts from which `local` selects a summary. They extend `prior`, the extracts of the previous
+    /// summary. If `prior` is `None`, they extend the text of the previous summary.
     ///
     /// ```
     /// use epitome_core::condense::{Decision, RequestFacts, List, Policy};
@@ -196,14 +197,15 @@ impl CondensePlan {
         extracts
     }
 
-    /// Returns whether the list was condensed after this plan was made. Then [`CondensePlan::finish`] rejects it.
+    /// Returns whether the list was condensed after this plan was made. If so, [`CondensePlan::finish`] rejects the
+    /// plan.
     pub fn is_overtaken(&self, list: &List) -> bool {
         list.was_condensed_after(&self.state)
     }
 
-    /// Returns whether the plan can be applied to another list that is equal up to at least
-    /// [the last message covered](CondensePlan::through). Conditions: that list is not shorter, the messages that stay
-    /// begin at a legal cut, and its last user message stays.
+    /// Returns whether the plan can be applied to `list`, another list that is equal up to at least [the last message
+    /// covered](CondensePlan::through). Conditions: `list` is not shorter, the messages that stay begin at a legal cut,
+    /// and the last user message of `list` stays.
     pub fn can_apply_to(&self, list: &List) -> bool {
         let from = self.state.from;
         let Some(index) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
@@ -216,9 +218,9 @@ impl CondensePlan {
             && last_user.is_none_or(|outline| stays(outline.seq))
     }
 
-    /// Replaces the summarized messages with the answer, if that makes the list smaller by enough. Only the size is
-    /// checked here: a model's answer should have passed [`crate::inspect`] before. Otherwise the list stays as it was,
-    /// or gets the result of the earlier stages.
+    /// Replaces the summarized messages with `answer` if that saves enough tokens. Otherwise it applies the result of
+    /// the earlier stages, or leaves the list as it was if there is no such result. Only the size is checked here, so
+    /// check a model's answer with [`crate::inspect`] before.
     pub fn finish(
         self,
         list: &mut List,
@@ -246,8 +248,8 @@ impl CondensePlan {
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
-    /// Finishes the plan without a summary. The result of the earlier stages is accepted if it is worth it alone;
-    /// otherwise the list stays as it was.
+    /// Finishes the plan without a summary. The result of the earlier stages is applied if it saves enough tokens
+    /// without a summary. Otherwise the list stays as it was.
     pub fn without_answer(
         self,
         list: &mut List,

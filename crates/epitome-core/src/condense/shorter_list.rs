@@ -1,4 +1,4 @@
-//! The result of the stages so far, and the test whether it is worth accepting.
+//! Defines the result of the stages so far, and checks whether it saves enough tokens.
 
 use super::divide::StageInput;
 use super::draft::Draft;
@@ -16,19 +16,19 @@ impl List {
             length,
             searched: if self.state.rounds == 0 { length } else { self.state.searched },
             at: facts.now,
-            // A new list may need a different opening, so this is decided again.
+            // The shorter list may need a different opening message, so this is decided again.
             note: None,
             ..state
         }
     }
 
-    /// Returns whether the list was condensed after this state was computed for it.
+    /// Returns whether the list was condensed after the state `accepted` was computed for it.
     pub(super) fn was_condensed_after(&self, accepted: &ListState) -> bool {
         accepted.rounds != self.state.rounds.saturating_add(1)
     }
 
-    /// Checks that replacing this list with a request of `after` tokens is worth it. If the current request does not
-    /// fit, any request that fits is worth it.
+    /// Checks that a request of `after` tokens saves enough compared with the current request. If the current request
+    /// does not fit the model's window, any smaller request that fits is accepted.
     pub(super) fn worth(
         &self,
         policy: &Policy,
@@ -44,7 +44,7 @@ impl List {
         if saves < needed && !fits { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
     }
 
-    /// Returns `room` converted to the local token count if the request exceeds it, otherwise `None`.
+    /// Returns `facts.room`, converted to the local token count, if the request exceeds it; otherwise `None`.
     pub(super) fn over(&self, facts: &RequestFacts) -> Option<Tokens> {
         let room = facts.room.filter(|room| self.request(facts) > *room)?;
         Some(self.to_local_tokens(room, facts))
@@ -55,10 +55,10 @@ impl List {
 #[derive(Debug, Clone)]
 pub struct ShorterList {
     pub(super) names: Vec<&'static str>,
-    /// What each stage did, for people.
+    /// Description of what each stage did, for people.
     pub(super) notices: Vec<String>,
     pub(super) draft: Draft,
-    /// Tokens of the request outside the list.
+    /// Tokens of the request that are not in the list.
     pub(super) fixed: Tokens,
 }
 
@@ -98,7 +98,8 @@ impl ShorterList {
         self.draft.view.tokens().saturating_add(self.fixed)
     }
 
-    /// Accepts the result. Fails, without changing the list, if the list changed after the decision.
+    /// Replaces the list with this shorter list. Fails, without changing the list, if the list changed after the
+    /// decision.
     pub fn apply(self, list: &mut List) -> Result<CondenseReport, Unchanged> {
         let state = self.state();
         if state.length != list.len() as Seq || list.was_condensed_after(state) {

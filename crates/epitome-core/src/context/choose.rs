@@ -1,7 +1,7 @@
 //! Chooses a summary and the messages next to it, after the newest message is placed.
 //!
-//! Each summary that fits is tried together with the messages that then fit. The best of these choices is used. With
-//! `fill`, the remaining budget is spent as well.
+//! For each summary that fits, it determines which messages fit next to that summary, and uses the best of these
+//! choices. With `fill`, it also spends the remaining budget.
 
 use super::planner::{Missing, Planner};
 use super::{ChosenSummary, FitRequest, TextRenderer};
@@ -17,8 +17,8 @@ pub(super) struct Newest {
     pub(super) cost: Tokens,
     /// The excerpted messages, if the newest message was too large and became an excerpt.
     pub(super) excerpt: Option<Span>,
-    /// Where a list may start: at a legal cut or, if no such list fits, also inside a tool loop, after its reasoning.
-    /// Then the rest of the loop's reasoning is left out.
+    /// Where a list may start: at a legal cut or, if no such list fits, also inside a tool loop after the loop's
+    /// reasoning. In a loop, the rest of the loop's reasoning is left out.
     pub(super) allowed: Cut,
 }
 
@@ -27,12 +27,13 @@ pub(super) struct Newest {
 pub(super) struct Choice<'a> {
     pub(super) summary: Option<ChosenSummary>,
     pub(super) start: usize,
-    /// The message that opened the turn at the start, shown before the summary.
+    /// The message that opened the turn at `start`, if it is shown before the summary.
     pub(super) carried: Option<&'a Outline>,
     pub(super) cut: bool,
-    /// Distance from the summary's coverage to the first message.
+    /// Number of positions between the last message that the summary covers and the first message shown.
     pub(super) gap: Seq,
-    /// How much the summary contains, as the token size of an unshortened summary with the same content.
+    /// Estimate of the summary's content: the size in tokens that an unshortened summary with the same content would
+    /// have.
     pub(super) detail: Tokens,
     pub(super) missing: Missing,
     /// An excerpt of the batch just before the start.
@@ -49,8 +50,8 @@ impl Choice<'_> {
         self.summary.map_or(0, |summary| summary.through)
     }
 
-    /// Returns the sort key; smaller is better: nothing missing, then the smaller gap, then more detail, then the newer
-    /// summary.
+    /// Returns the sort key; the choice with the smallest key is best. In this order, a choice is better if no message
+    /// is missing, if the gap is smaller, if the summary has more detail, and if the summary is newer.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         use std::cmp::Reverse;
         let (through, fitted) = self.summary.map_or((0, false), |s| (s.through, s.fitted));
@@ -59,13 +60,13 @@ impl Choice<'_> {
     }
 }
 
-/// The state of the choice after the newest message is placed.
+/// Chooses the rest of a context after the newest message is placed.
 pub(super) struct Chooser<'a> {
     pub(super) planner: &'a Planner<'a>,
     pub(super) newest: &'a Newest,
     /// Whether the message that opened the current turn fits.
     pub(super) carries: bool,
-    /// Tokens available for that message, the summary and the messages.
+    /// Tokens available for the message that opened the turn, the summary and the other messages.
     pub(super) room: Tokens,
 }
 
@@ -75,8 +76,8 @@ impl<'a> Chooser<'a> {
         self.planner.opener(index).filter(|_| self.carries)
     }
 
-    /// Returns the message that opened the turn at `index`, if no user message would be visible without it. A steady
-    /// start always includes it, because whether a user message is visible changes as the log grows.
+    /// Returns the message that opened the turn at `index`, if no user message would be visible without it. With
+    /// `steady` it is always returned, because the visibility of a user message may change as the log grows.
     fn carried(&self, index: usize) -> Option<&'a Outline> {
         let visible = self.planner.last_opener.is_some_and(|last| last >= index);
         self.turn_opener(index).filter(|_| self.planner.request.steady || !visible)
@@ -101,7 +102,8 @@ impl<'a> Chooser<'a> {
 
     pub(super) fn with_summary(&self, at: usize, renderer: &mut dyn TextRenderer) -> Option<Choice<'a>> {
         let last = self.planner.session.recent.outlines().last()?.seq;
-        // A summary that covers later messages belongs to a later state of the session.
+        // A summary that covers messages after the last outline belongs to a later state of the session, so it is not
+        // used.
         let candidate =
             self.planner.session.summaries.get(at).filter(|summary| (1..=last).contains(&summary.through))?;
         let room = self.summary_room();
@@ -116,7 +118,8 @@ impl<'a> Chooser<'a> {
         let through = candidate.through;
         let chosen =
             ChosenSummary { candidate: Some(at), through, tokens, fitted, ..ChosenSummary::default() };
-        // A shortened summary contains less than a whole one of its size, so it must be clearly larger to be better.
+        // A shortened summary contains less than an unshortened summary of the same size, so only three quarters of its
+        // size count.
         let half = fitted && !candidate.elastic;
         Some(Choice { detail: if half { tokens - tokens / 4 } else { tokens }, ..self.choice(Some(chosen)) })
     }
@@ -129,7 +132,8 @@ impl<'a> Chooser<'a> {
         let after = cuts.outlines().partition_point(|outline| outline.seq <= through).max(self.planner.low);
         let preferred = cuts.first_in(after..newest, self.newest.allowed).unwrap_or(newest);
         let room = self.room.saturating_sub(summary.map_or(0, |summary| summary.tokens));
-        // An uncut list must only grow at its end, so its head may depend on the start position alone.
+        // A list that is not cut must only grow at its end. So its first entries may depend on the start position but
+        // not on later messages.
         let opener = self.turn_opener(preferred);
         let whole = self.messages(preferred).saturating_add(opener.map_or(0, |opener| opener.tokens));
         let all_loaded = self.planner.not_loaded(through, None).count == 0;
@@ -149,13 +153,13 @@ impl<'a> Chooser<'a> {
         Choice { summary, start, carried, cut, gap, missing, ..Choice::default() }
     }
 
-    /// Returns the choice with messages from another position on.
+    /// Returns the choice with its messages starting at `start`.
     fn starting(&self, start: usize, choice: Choice<'a>) -> Choice<'a> {
         let carried = self.carried(start);
         Choice { start, carried, missing: self.missing(choice.through(), start, carried), ..choice }
     }
 
-    /// Returns the first legal cut from `low` on after which the messages fit.
+    /// Returns the first allowed cut at or after `low` after which all messages fit.
     fn first_that_fits(&self, low: usize, room: Tokens) -> usize {
         // The cost of the messages alone never rises towards the end, so this bound is found by binary search.
         let costs = self.planner.suffix.get(low..self.newest.index).unwrap_or_default();
@@ -163,15 +167,15 @@ impl<'a> Chooser<'a> {
         self.first_start(fits, room)
     }
 
-    /// Returns the first position from `from` on at which a list may start that fits `room`.
+    /// Returns the first position at or after `from` at which a list may start and fits `room`.
     fn first_start(&self, from: usize, room: Tokens) -> usize {
         let (cuts, newest) = (self.planner.session.recent, self.newest.index);
         let may_start = |at: &usize| cuts.at(*at) >= self.newest.allowed && self.cost(*at) <= room;
         (from..newest).find(may_start).unwrap_or(newest)
     }
 
-    /// Moves a start forward to the next multiple of a quarter of the budget, measured in tokens of the log. The start
-    /// then stays the same until the log has grown by that much.
+    /// Moves `start` forward to the position at which the tokens of the log reach the next multiple of a quarter of the
+    /// budget. The start then stays the same until the log has grown by a quarter of the budget.
     fn step_up(&self, start: usize) -> usize {
         let step = (self.planner.budget / 4).max(1);
         let before = |index| self.planner.outline(index).map_or(Tokens::MAX, |outline| outline.before);
@@ -197,7 +201,7 @@ impl<'a> Chooser<'a> {
         planner.left_out(after..end, move |seq| carried == Some(seq) || planner.is_pinned(seq))
     }
 
-    /// Returns the messages that a choice leaves out, as runs.
+    /// Returns the messages that a choice leaves out, as spans of consecutive messages.
     fn gaps(&self, choice: &Choice<'_>) -> Vec<Span> {
         let mut gaps: Vec<Span> = Vec::new();
         for seq in self.left_out(choice.through(), choice.start, choice.carried.map(|opener| opener.seq)) {
@@ -209,8 +213,8 @@ impl<'a> Chooser<'a> {
         gaps
     }
 
-    /// Spends the rest of the budget: digests a gap, adds older messages verbatim, and adds an excerpt of the batch just
-    /// before the first message.
+    /// Spends the rest of the budget. Adds the best lines of missing messages to the summary, then older messages
+    /// verbatim, then an excerpt of the batch just before the first message.
     pub(super) fn fill(&self, mut best: Choice<'a>, renderer: &mut dyn TextRenderer) -> Choice<'a> {
         if self.newest.excerpt.is_some() {
             let digests = self.planner.request.summary && self.planner.request.fit;
@@ -237,8 +241,9 @@ impl<'a> Chooser<'a> {
         Choice { edge: self.edge(&best, left, renderer), ..best }
     }
 
-    /// Reserves the summary's whole share, fills the rest with messages, and renders the summary again: with the
-    /// messages between it and the first message shown, without the messages that are shown.
+    /// Reserves the summary's whole share and fills the rest of the budget with messages. Then renders the summary
+    /// again. It now includes the messages between its coverage and the first message shown, and leaves out the
+    /// messages that are shown.
     fn digest(&self, best: &Choice<'a>, renderer: &mut dyn TextRenderer) -> Option<Choice<'a>> {
         let room = self.summary_room();
         let base = best.through();
@@ -262,7 +267,7 @@ impl<'a> Chooser<'a> {
             return None;
         }
         let gaps = self.gaps(&choice);
-        // A message shown as an excerpt is not shown whole.
+        // If the newest message is an excerpt, no message is shown verbatim, so the summary leaves out none.
         let shown = self.planner.outline(start).map(|outline| outline.seq).filter(|_| !clipped);
         let request = FitRequest { summary: candidate, gaps: &gaps, shown, room };
         let tokens = renderer.fit(&request).filter(|tokens| *tokens <= room)?;

@@ -45,8 +45,8 @@ pub fn lay_out(
     if planner.prepaid() > budget {
         return Ok(planner.empty(Empty::PinnedOverBudget));
     }
-    // A list that must be opened by a placeholder pays for it. Whether it needs one is determined only by laying it
-    // out, so a second attempt reserves the tokens.
+    // The placeholder at the start of a list counts towards the budget. Only the finished layout shows whether the
+    // placeholder is needed, so a second attempt reserves its tokens.
     let fits = |layout: &Layout| layout.report.tokens.total() <= budget;
     Ok(match planner.attempt(0, renderer) {
         Err(why) => planner.empty(why),
@@ -103,7 +103,7 @@ impl Planner<'_> {
         let candidates = if self.request.summary { self.session.summaries.len() } else { 0 };
         let summarized =
             (0..candidates).filter_map(|at| chooser.with_summary(at, renderer)).min_by_key(Choice::rank);
-        // A summary that fits is always used, except if all messages fit only without it.
+        // Uses a summary if one fits. Exception: without a summary all messages fit, but with it some do not.
         let best = match summarized {
             Some(choice) if choice.exhaustive() => choice,
             summarized => {
@@ -119,7 +119,8 @@ impl Planner<'_> {
     fn newest(&self, last: usize, room: Tokens, renderer: &mut dyn TextRenderer) -> Option<Newest> {
         let cuts = self.session.recent;
         let cost = |index: usize| self.suffix.get(index).copied().unwrap_or(0);
-        // With `clip` and `fill` the summary's share is reserved; a newest message that then does not fit is excerpted.
+        // With `clip` and `fill`, the summary's share is reserved first. If the newest message does not fit the
+        // remaining tokens, it becomes an excerpt.
         let clips = self.request.oversize == Oversize::Clip;
         let digests = clips && self.request.fill && self.request.fit && self.request.summary;
         let share = if digests && last > self.low { self.least_share() } else { 0 };
@@ -135,7 +136,8 @@ impl Planner<'_> {
         }
         let index = cuts.last_in(self.low..last + 1, Cut::InLoop)?;
         let span = Span::new(self.outline(index)?.seq, self.outline(self.end().checked_sub(1)?)?.seq)?;
-        // The turn's opener and the summary, shown next to an excerpt, get their tokens first.
+        // Reserves tokens for the summary and for the message that opened the turn. The excerpt gets the remaining
+        // tokens.
         let opener = self.opener(index).map_or(0, |opener| opener.tokens);
         let mut room = if opener <= room / 2 { room - opener } else { room };
         if digests {
@@ -203,7 +205,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the messages shown outside their position: pinned messages before the others, and the turn's opener.
+    /// Returns the messages shown outside their position: pinned messages from before the first message shown, and the
+    /// message that opened the turn.
     fn relocated<'b>(&'b self, choice: &Choice<'b>, shown: &[Outline]) -> Vec<&'b Outline> {
         let first = shown.first().map_or(Seq::MAX, |outline| outline.seq);
         let pinned = self.session.pinned.iter().copied().filter(|outline| outline.seq < first);
@@ -227,8 +230,8 @@ impl Planner<'_> {
         first.is_some_and(|outline| self.is_user(outline))
     }
 
-    /// Builds entries from outlines, with a seam after open calls that nothing in this list answers: the message that
-    /// closed them lies elsewhere in the log. Also returns how many calls are open at the end.
+    /// Builds entries from outlines. Adds a seam after open calls if the message that closed them is not in `outlines`.
+    /// Also returns how many calls are open at the end.
     fn list<'b>(
         &self,
         outlines: impl Iterator<Item = &'b Outline>,

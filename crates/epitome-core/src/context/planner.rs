@@ -9,7 +9,7 @@ use crate::cut::Cuts;
 use crate::message::{Role, Seq, Span, Tokens};
 use crate::outline::Outline;
 
-/// Plans one context: the values computed once for a request. `lay_out` adds the methods that use them.
+/// The values that are computed once for a request. `lay_out` adds the methods that plan the context with them.
 pub(super) struct Planner<'a> {
     pub(super) request: &'a Request,
     pub(super) session: &'a SessionShape<'a>,
@@ -21,11 +21,12 @@ pub(super) struct Planner<'a> {
     pub(super) last_shown: Option<usize>,
     /// Position of the newest message that opens a turn.
     pub(super) last_opener: Option<usize>,
-    /// For each position, the tokens of the messages from there to the end, without the prepaid system and pinned ones.
+    /// For each position, the tokens of all messages from that position to the end. System messages at the head and
+    /// pinned messages do not count here, because their tokens are reserved separately.
     pub(super) suffix: Vec<Tokens>,
     pub(super) leading: Tokens,
     pub(super) pinned: Tokens,
-    /// The messages of all batches with a skipped message: `skip` applies to a whole batch.
+    /// All skipped messages. If one message of a batch is flagged `skip`, the whole batch is skipped.
     skipped: Vec<Seq>,
 }
 
@@ -41,8 +42,8 @@ impl<'a> Planner<'a> {
         let last_shown = outlines.iter().rposition(|outline| !outline.stray && !outline.leading);
         let mut suffix = vec![0; outlines.len() + 1];
         let mut pinned = session.pinned.iter().rev().peekable();
-        // Calls without a result, which later get a marked result at a cost. The number is exact at every position
-        // where no call is open. Calls of the very last batch may stay open and cost nothing.
+        // Number of calls without a result. Each of them gets a placeholder result, which costs tokens. The number is
+        // exact at every position where no call is open. Calls of the last batch may stay open and cost nothing.
         let mut unanswered =
             if open_at_the_very_end(session.recent) { -i64::from(session.open_calls) } else { 0 };
         let (mut messages, mut cost): (Tokens, Tokens) = (0, 0);
@@ -54,7 +55,8 @@ impl<'a> Planner<'a> {
                 unanswered += session.recent.unanswered(outline);
             }
             let marks = u64::try_from(unanswered).unwrap_or(0).saturating_mul(costs.marked_result);
-            // Never less than the cost of what comes after, so that positions can be found by binary search.
+            // The cost at a position is never less than at a later position, so that positions can be found by binary
+            // search.
             cost = cost.max(messages.saturating_add(marks));
             if let Some(slot) = suffix.get_mut(at) {
                 *slot = cost;
@@ -118,7 +120,8 @@ impl<'a> Planner<'a> {
         opener.filter(|opener| opener.turn == turn && !self.is_pinned(opener.seq))
     }
 
-    /// Returns the messages after `through` that were not passed in, except those that are shown anyway.
+    /// Returns the messages after `through` that are not in the session shape. Pinned messages and the message
+    /// `carried` do not count, because they are shown.
     pub(super) fn not_loaded(&self, through: Seq, carried: Option<Seq>) -> Missing {
         let mut missing = Missing::default();
         let loaded = self.session.leading.last().map_or(0, |outline| outline.seq).max(through);
@@ -131,7 +134,7 @@ impl<'a> Planner<'a> {
         missing
     }
 
-    /// Returns the messages at these positions that should be shown but are not.
+    /// Returns the messages at these positions that are not shown, without skipped messages and strays.
     pub(super) fn left_out(
         &self,
         indices: Range<usize>,
@@ -150,7 +153,7 @@ impl<'a> Planner<'a> {
     }
 }
 
-/// The messages neither covered nor shown.
+/// The messages that are neither covered by the summary nor shown.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Missing {
     pub(super) count: u64,
@@ -166,8 +169,8 @@ impl Missing {
     }
 }
 
-/// Returns whether the calls that are open now belong to the last reply, followed only by results. Then the agent is
-/// about to answer them, and no marked results are inserted.
+/// Returns whether the calls that are open now belong to the last reply, followed only by results. In that case the
+/// agent is about to answer the calls, so no placeholder results are inserted.
 fn open_at_the_very_end(recent: Cuts<'_>) -> bool {
     let outlines = recent.outlines();
     let batch = outlines.get(recent.newest()..).unwrap_or_default();

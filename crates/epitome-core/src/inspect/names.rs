@@ -11,9 +11,9 @@ const SLACK: Tokens = 8;
 
 /// Returns the names of a ledger that a summary of this size should contain, the most likely needed first.
 ///
-/// Their number depends on `limit`, or on `replaces` if that is less: a list of them would fill half of a small limit,
-/// a fifth of a limit of 4,000 tokens, and a tenth if no tool was used. Names that the summary already contains count
-/// too, so little is added to a good summary. [`crate::prompt::max_words`] leaves space for the names.
+/// Their number depends on the smaller of `limit` and `replaces`. The names may fill half of a small limit and a fifth
+/// of a limit of 4,000 tokens, but only a tenth if no tool was used. Names that the summary already contains count too,
+/// so little is added to a good summary. [`crate::prompt::max_words`] reserves tokens for the names.
 ///
 /// ```
 /// use epitome_core::inspect::names_due;
@@ -55,9 +55,9 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
     due
 }
 
-/// Returns how much of a summary's limit its names may use. If tools are used, names are needed again in calls and are
-/// meaningful alone. With a larger limit the likeliest names are included, and further names add little. Without tools,
-/// the statements of people are worth more than a list of their dates and numbers.
+/// Returns how many of the `room` tokens or characters of a summary its names may use. In a session with tools the
+/// share is large, because calls need the names again. It falls with a larger limit, because names far down in the
+/// ranking add little. Without tools, the statements of people matter more than a list of their dates and numbers.
 fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
     match ledger.knows_calls() {
         true => (room / 2).min(some.saturating_add(room / 8)),

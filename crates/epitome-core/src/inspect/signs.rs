@@ -77,7 +77,8 @@ fn repeats_sentences(text: &str) -> bool {
     times >= 3 && repeated * 10 > all * 7
 }
 
-/// Number of consecutive words compared as one row. It is larger than the distance between two differences in a list.
+/// Number of consecutive words that are compared as one row. In a list of nearly equal lines, a row of this length
+/// always contains a difference.
 const ROW: usize = 32;
 
 /// Number of consecutive repeated rows from which on the text counts as repetition.

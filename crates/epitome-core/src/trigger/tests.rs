@@ -99,9 +99,9 @@ fn an_unknown_name_is_refused_with_the_names_there_are() {
 
 #[test]
 fn too_many_arguments_are_refused() {
-    assert_eq!(refusal("messages(1, 2)"), "messages: too many arguments, 2; at most 1 allowed");
-    assert_eq!(refusal("window(1, 2, 3)"), "window: too many arguments, 3; at most 1 allowed");
-    assert_eq!(refusal("economic(1)"), "economic: too many arguments, 1; at most 0 allowed");
+    assert_eq!(refusal("messages(1, 2)"), "messages: too many arguments (2); the maximum is 1");
+    assert_eq!(refusal("window(1, 2, 3)"), "window: too many arguments (3); the maximum is 1");
+    assert_eq!(refusal("economic(1)"), "economic: too many arguments (1); the maximum is 0");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn a_trigger_made_by_hand_is_checked_like_a_read_one() {
     let zero = Trigger::any([Trigger::Messages(0)]);
     assert_eq!(check(&zero), "messages: 0 is not allowed; expected a whole number from 1");
     let deep = (0..1_000).fold(Trigger::Economic, |inner, _| Trigger::all([inner]));
-    assert_eq!(check(&deep), "the expression: nested too deep; at most 32 levels are allowed");
+    assert_eq!(check(&deep), "the expression: nested too deeply; at most 32 levels are allowed");
     let broad = Trigger::any(vec![Trigger::Economic; 1_000]);
     assert!(check(&broad).contains("bytes when written in full; at most 4096 are allowed"));
 }

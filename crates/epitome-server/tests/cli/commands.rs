@@ -62,8 +62,8 @@ fn a_context_into_which_nothing_fits_says_why() {
     place.fails(
         &["context", "large", "--tokens", "50"],
         1,
-        "nothing fits in 50 tokens: the newest message, with its call batch, exceeds the budget that pinned \
-         messages leave; --oversize clip shows an excerpt of it",
+        "nothing fits in 50 tokens: the newest message, with its tool calls and results, exceeds the budget that \
+         remains after pinned messages; --oversize clip shows an excerpt of it",
     );
     assert!(!place.good(&["context", "large", "--tokens", "50", "--oversize", "clip"]).is_empty());
     let (code, _, errors) = place.on_db(&["context", "ann", "--tokens", "0"]);

@@ -205,7 +205,7 @@ fn the_window_is_the_models_unless_a_flag_sets_it() {
     place.refuses(
         own.as_bytes(),
         &["--trigger", "window(0.5)"],
-        "condense.trigger: window(0.5): the model's window is unknown; set `window` for its model",
+        "condense.trigger: window(0.5): the model's window is unknown; set `window` for that model",
     );
 }
 

@@ -618,7 +618,7 @@ fn a_share_of_an_unknown_window_is_refused_where_it_was_set() {
     let policy = |value: Value, room| with(json!({"condense": value})).condense.policy(room);
     assert_eq!(policy(json!({}), None).unwrap().trigger.to_string(), "tokens(170000)");
     assert_eq!(policy(json!({}), Some(9)).unwrap(), epitome_core::condense::Policy::default());
-    let unknown = "the model's window is unknown; set `window` for its model";
+    let unknown = "the model's window is unknown; set `window` for that model";
     for (value, expected) in [
         (json!({"threshold": 0.5}), format!("trigger: window(0.5): {unknown}")),
         (json!({"keep": "window(0.5)"}), format!("keep: window(0.5): {unknown}")),

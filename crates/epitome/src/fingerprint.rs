@@ -4,13 +4,13 @@
 //! A caller passes the whole list each time, without a name for it. There are two kinds of fingerprints:
 //!
 //! - [`MessageFingerprints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each
-//! message can be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in
-//! between that change from turn to turn. All messages are compared if there are several conversations, and before
-//! messages are cut.
+//!   message can be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in
+//!   between that change from turn to turn. All messages are compared if there are several conversations, and before
+//!   messages are cut.
 //! - [`PrefixHashes`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the
-//! previous hash and one more message. Two lists share a hash if they are the same up to that message, and never after
-//! they differ. The hashes are the same in every process. The text of leading system messages is left out, because some
-//! contain the current time.
+//!   previous hash and one more message. Two lists share a hash if they are the same up to that message, and never after
+//!   they differ. The hashes are the same in every process. The text of leading system messages is left out, because some
+//!   contain the current time.
 //!
 //! Only the content of a message counts, not its spelling in the provider's format, because cache markers move with
 //! each request.

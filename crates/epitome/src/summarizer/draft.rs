@@ -94,7 +94,7 @@ impl Draft {
         request.inputs.iter().for_each(|input| match input {
             SummaryInput::Message(message) => ledger.read(message),
             SummaryInput::Summary { text, .. } => {
-                ledger.join(Extracts::of_text(text, request.through).ledger())
+                ledger.join(Extracts::of_text(text, request.through).ledger());
             }
         });
         let names = names_due(&ledger, request.limit, request.replaces, &request.counter);

@@ -14,10 +14,10 @@ use crate::trigger::Fraction;
 const NAMES: &str = "messages, turns, tokens, window";
 const WHOLE: Whole = (0, "a whole number");
 
-/// How much of the newest part stays verbatim.
+/// How many of the newest messages stay verbatim.
 ///
 /// The text form, also in serde, is like that of a trigger: `messages(6)`, `turns(2)`, `tokens(2000)`, `window(0.25)`.
-/// With 0 no message stays.
+/// With 0, no message stays verbatim.
 ///
 /// ```
 /// use epitome_core::keep::Keep;
@@ -33,29 +33,31 @@ const WHOLE: Whole = (0, "a whole number");
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Keep {
-    /// The newest messages, not counting those flagged `skip`.
+    /// This number of the newest messages. Messages flagged `skip` do not count.
     Messages(u64),
-    /// The newest turns, not counting those with only skipped messages.
+    /// This number of the newest turns. Turns with only skipped messages do not count.
     Turns(u64),
-    /// The longest end of the log with at most this many tokens. Skipped messages are shown, so they count.
+    /// The longest end of the log with at most this number of tokens. Skipped messages are shown, so they count.
     Tokens(u64),
     /// The longest end of the log within this share of the model's window minus its output reserve.
     Window(Fraction),
 }
 
 impl Default for Keep {
-    /// `messages(0)`: no message stays.
+    /// Returns `messages(0)`: no message stays verbatim.
     fn default() -> Self {
         Self::Messages(0)
     }
 }
 
 impl Keep {
-    /// Returns the position in `outlines`, oldest first, where the verbatim part begins: 0 means that all messages stay,
-    /// the number of outlines that none stays. `room` is the model's window minus its output reserve.
+    /// Returns the position in `outlines` where the verbatim part begins; `outlines` starts with the oldest message. 0
+    /// means that all messages stay, and `outlines.len()` means that no message stays. `room` is the model's window
+    /// minus its output reserve; `None` if unknown.
     ///
-    /// If there are fewer messages than the number set, all stay. All stay as well for a share of an unknown window,
-    /// which [`Keep::check`] rejects: a message that stays by mistake can still be removed later.
+    /// All messages stay if there are fewer than the configured number. They also stay if a share of the window is
+    /// configured and the window is unknown: a message that stays by mistake can still be removed later.
+    /// [`Keep::check`] rejects that case.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;

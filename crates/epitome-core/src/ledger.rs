@@ -25,17 +25,19 @@ pub const ALSO_MENTIONED: &str = "Also mentioned:";
 /// Prefix that earlier releases wrote. Stored summaries, and lists that callers stored themselves, still contain it.
 const EARLIER_PREFIX: &str = "References:";
 
-/// Returns the names part of a line that lists names, with either prefix; `None` for any other line.
+/// Returns the text after the prefix, if the line is a list of names with one of the two prefixes. Otherwise returns
+/// `None`.
 fn names_part(line: &str) -> Option<&str> {
     line.strip_prefix(ALSO_MENTIONED).or_else(|| line.strip_prefix(EARLIER_PREFIX))
 }
 
-/// Returns whether the line lists names.
+/// Returns whether the line is a list of names.
 pub(crate) fn lists_names(line: &str) -> bool {
     names_part(line).is_some()
 }
 
-/// Returns a name as written in such a line. A name that contains quotes is put between backticks.
+/// Returns a name as written in a line of names: in quotes if it contains spaces, or between backticks if it contains
+/// spaces and quotes.
 pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_whitespace) {
         true if !name.contains('"') => Cow::Owned(format!("\"{name}\"")),
@@ -47,8 +49,8 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
 /// Maximum number of bytes of a line of names, for readability. Further names start a new line.
 const LISTED: usize = 900;
 
-/// Returns lines that list these names, each written as by [`listed_as`]. If `before` is such a line, it is continued,
-/// with the current prefix.
+/// Returns one or more lines of names, each name written by [`listed_as`]. If `before` is a line of names, the result
+/// begins with its names, after the current prefix.
 pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
     let mut lines =
         names_part(before).map_or_else(|| before.to_owned(), |part| format!("{ALSO_MENTIONED}{part}"));
@@ -66,7 +68,7 @@ pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
     lines
 }
 
-/// Returns the names that such a line lists, or `None` for any other line.
+/// Returns the names in a line of names, or `None` for any other line.
 pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     let mut rest = names_part(line)?.trim_start();
     let mut names = Vec::new();
@@ -103,7 +105,8 @@ pub struct Ledger {
     now: Seq,
 }
 
-/// Where and how often a name occurred. Serialized as a short list, because a ledger is stored with every summary.
+/// Where and how often a name occurred. It is serialized as an array without field names, because a ledger is stored
+/// with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "NameRow")]
 struct NameStats {
@@ -111,7 +114,7 @@ struct NameStats {
     count: u32,
     first: Seq,
     last: Seq,
-    /// Number of messages that call a tool with the name, and the last of them.
+    /// Number of messages that call a tool with the name. `last_call` is the position of the last of these messages.
     calls: u32,
     last_call: Seq,
     user: bool,
@@ -200,14 +203,14 @@ impl Ledger {
         self.now = self.now.max(seq);
     }
 
-    /// Adds the names that a summary listed, the most likely needed first.
+    /// Adds the names from a line of names in a summary. The name most likely to be needed comes first.
     pub(crate) fn read_listed(&mut self, names: &[&str]) {
         let now = self.now;
         for (text, rank) in names.iter().filter(|text| text.len() <= names::LONGEST).zip(0..) {
             let mut kind = NameKind::Code;
             names::each_name(text, true, |name| kind = if name.text == *text { name.kind } else { kind });
             self.note(text, kind, true, Voice::Assistant);
-            // The order of the list is the only information about their worth.
+            // The order of the list is the only information about how important a name is.
             if let Some(seen) = self.names.get_mut(*text) {
                 seen.last = seen.last.min(now.saturating_sub(4 * rank));
             }
@@ -215,7 +218,7 @@ impl Ledger {
         self.prune(MOST_NAMES);
     }
 
-    /// Removes the names in a text that is shown anyway.
+    /// Removes the names that occur in `text`, because the text is shown verbatim anyway.
     pub(crate) fn hide(&mut self, voice: Voice<'_>, text: &str) {
         let speech = matches!(voice, Voice::User | Voice::Assistant);
         names::each_name(text, speech, |name| {
@@ -269,7 +272,8 @@ impl Ledger {
         self.names = names.into_iter().map(|(_, name)| name).collect();
     }
 
-    /// Returns how likely a name is to be needed again, reduced by its length in the summary.
+    /// Returns the score by which names are ranked: how likely the name is to be needed again, minus a penalty for its
+    /// length.
     fn worth(&self, text: &str, seen: &NameStats) -> f64 {
         let since = |then: Seq| ln(1.0 + self.now.saturating_sub(then) as f64);
         // A name that was first used long ago and is still used is central to the work.
@@ -285,13 +289,13 @@ impl Ledger {
         }
         let printed = !(seen.user || seen.assistant || seen.calls > 0);
         worth += match seen.kind {
-            // Mostly counters, unless a person or the model mentioned them.
+            // Most numbers that occur only in tool output are counters.
             NameKind::Number if printed => -1.5,
-            // Useful only together with their lines, so they get the space that remains.
+            // A line number is useful only together with its line, so it ranks low.
             NameKind::Line if printed => -3.0,
             // The next edit changes the line number.
             NameKind::Line => -1.0,
-            // Long, and seldom run again unchanged.
+            // Commands are long and are seldom run again unchanged.
             NameKind::Command => -1.8,
             _ => 0.0,
         };

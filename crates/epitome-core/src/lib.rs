@@ -1,9 +1,9 @@
 //! The decision logic of Epitome: when a summary is due, where a message log may be cut, what a context contains,
 //! how a message list is condensed, and which summaries are accepted.
 //!
-//! Epitome keeps long agent conversations inside a model's context window. This crate contains only pure functions:
-//! no IO, clock, async runtime or environment variables. The same input produces the same decision on every machine,
-//! so every rule can be tested without a database, a model or a delay.
+//! Epitome keeps long agent conversations within a model's context window. This crate contains only pure functions: no
+//! IO, clock, async runtime or environment variables. The same input produces the same decision on every machine, so
+//! every rule can be tested without a database, a model or a delay.
 //!
 //! # From a log to a context
 //!
@@ -19,7 +19,7 @@
 //! use epitome_core::track::Tracker;
 //! use epitome_core::context_texts::render;
 //!
-//! // 1. Messages arrive. The tracker computes the outline of each one, and the slot counts it.
+//! // 1. Messages arrive. The tracker computes the outline of each message, and the slot counts the message.
 //! let counter = Counter::new(Encoding::O200k);
 //! let (mut tracker, mut log, mut shapes) = (Tracker::default(), Vec::new(), Vec::new());
 //! let (slot, mut state) = (Slot::short(), SlotState::default());
@@ -96,19 +96,19 @@
 //! | term | meaning |
 //! |---|---|
 //! | message | One entry of the log: `seq` (consecutive, from 1), role, author, parts, flags, timestamp. |
-//! | turn | A user message and every message up to the next user message. Messages before the first one are turn 0. |
+//! | turn | A user message and every message up to the next user message. Messages before the first user message are turn 0. |
 //! | part | Text, reasoning, a tool call, a tool result, or media. |
 //! | outline | The shape of a message without its text: all that planning needs. |
 //! | cut | A position where the log may be divided. |
-//! | batch | The tool calls of one reply and their results. They stay or leave together. |
+//! | batch | The tool calls of one reply and their results. They are always kept or removed together. |
 //! | stray | A tool result without a matching open call, or a repeated call. It stays in the log but is never sent. |
 //! | slot | The configuration of one summary of a session: trigger, keep, limit, scope. |
 //! | scope | The messages that a slot covers: the whole session, or one author's messages. |
-//! | firing | A trigger event: the message at which a slot became due. |
+//! | firing | A trigger event. It is identified by the message at which a slot became due. |
 //! | span | A run of messages, `from..=through`. |
 //! | summary | A text that covers the messages `1..=through` of its scope. |
 //! | context | What the agent receives: pinned messages, a summary and recent messages, within a token budget. |
-//! | condense | Shortens a message list inline; the result is a valid, shorter list. |
+//! | condense | To shorten a message list before a model call. The result is a valid list. |
 //! | strategy | The method by which a list is condensed. |
 //! | ledger | The names that a summary must repeat verbatim, ranked by how likely they are needed again. |
 //! | extract | A piece of a message from which `local` builds its summaries. |

@@ -1,9 +1,9 @@
 //! The built-in extractive summarizer: it needs no model, network or key, and always produces the same text.
 //!
-//! It does not write; it selects. From each message it takes the most informative pieces, ranks them together with the
-//! pieces selected before, and retains those that fit. Each summary therefore extends the previous one, regardless of
-//! its length, and an old piece stays as long as it is worth more than the new ones. The names most likely to be needed
-//! again are appended verbatim ([`crate::ledger`]).
+//! It does not write text; it selects pieces of the messages. From each message it takes the most informative pieces,
+//! ranks them together with the pieces selected before, and retains the best pieces that fit. Each summary therefore
+//! extends the previous one, and an old piece stays as long as it ranks higher than the new ones. The names most likely
+//! to be needed again are appended verbatim ([`crate::ledger`]).
 //!
 //! Between two summaries, [`Extracts`] are stored instead of the text: the pieces and the ledger. A summary of any
 //! size can be rendered from them at any time, so that each context gets a summary for its own budget. Secrets are
@@ -40,7 +40,8 @@ mod read;
 mod render;
 mod select;
 
-/// Maximum number of pieces in memory. At this number the least informative ones are dropped before more are read.
+/// Maximum number of pieces in memory. When it is reached, the least informative pieces are dropped before more
+/// messages are read.
 const MOST_PIECES: usize = 4_096;
 
 /// The material of a local summary: the most informative pieces, and the names.
@@ -54,7 +55,7 @@ pub struct Extracts {
     ledger: Ledger,
     /// Position of the last message read.
     through: Seq,
-    /// Number of messages read, and how many of them were tool calls or results.
+    /// Number of messages read. `tools` is the number of these messages that were tool calls or results.
     messages: u64,
     tools: u64,
     /// The current day of the conversation, if the messages contain it.
@@ -69,10 +70,11 @@ pub struct Extracts {
     /// Whether the last piece read was a question.
     #[serde(rename = "asked")]
     after_question: bool,
-    /// Whether the task was read: the first statement of a user.
+    /// Whether the task was already read. The task is the first statement of a user.
     #[serde(rename = "tasked")]
     has_read_task: bool,
-    /// Share of the name lists in a text that was read in place of messages, in thousandths; `None` without such lists.
+    /// If a summary was read in place of messages: the share of its text that is lists of names, in thousandths. `None`
+    /// if there are no such lists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     listed: Option<u64>,
 }
@@ -88,13 +90,13 @@ struct Extract {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
     text: String,
-    /// Number of its line in a summary that was written elsewhere; 0 otherwise.
+    /// Number of the line that contains the piece, if it comes from a summary that was written elsewhere; otherwise 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     line: u32,
     /// Whether the piece answers a question.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     answers: bool,
-    /// Whether the piece is one of many pieces of its message.
+    /// Whether the message that contains the piece has many pieces.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     of_many: bool,
     /// Whether the piece states the task of the session.
@@ -146,8 +148,8 @@ impl Extracts {
         pieces.fold(self.ledger.bytes().saturating_add(size_of::<Self>()), usize::saturating_add)
     }
 
-    /// Builds extracts from a summary that was written elsewhere, to extend or to shorten it: its sentences, and the names
-    /// in it.
+    /// Builds extracts from the sentences and names of a summary that was written elsewhere, to extend or to shorten
+    /// the summary.
     ///
     /// ```
     /// use epitome_core::local::Extracts;
@@ -169,7 +171,8 @@ impl Extracts {
         extracts
     }
 
-    /// Replaces the names. A ledger of the messages themselves is better than names read from a text about them.
+    /// Replaces the names that were read so far. A ledger of the messages themselves is more complete than the names in
+    /// a summary of the messages.
     ///
     /// ```
     /// use epitome_core::ledger::Ledger;
@@ -185,8 +188,8 @@ impl Extracts {
         Self { ledger, ..self }
     }
 
-    /// Ranks all pieces, and retains those that a summary of `limit` tokens could contain and a few more, because sizes are
-    /// only estimated here.
+    /// Ranks all pieces and drops those that a summary of `limit` tokens could not contain. A quarter more than `limit`
+    /// is retained, because sizes are only estimated here.
     pub fn keep_to(&mut self, limit: Tokens) {
         self.retain_best(with_margin(limit), MOST_PIECES);
     }
@@ -205,13 +208,13 @@ impl Extracts {
         order
     }
 
-    /// Returns whether the session has a task: an assistant works for a user. A conversation among people has no task, and
-    /// its first statement is a greeting.
+    /// Returns whether the session has a task, which means that an assistant works for a user. A conversation among
+    /// people has no task: its first statement is usually a greeting.
     fn has_task(&self) -> bool {
         self.tools > 0 || self.extracts.iter().any(|extract| extract.task && *extract.speaker == *"user")
     }
 
-    /// Drops repeated pieces. The newest copy stays; of the task, the first copy.
+    /// Drops repeated pieces, except the newest copy of each. Pieces of the task are never dropped.
     fn drop_repeated(&mut self) {
         let mut said = HashSet::new();
         let mut keep: Vec<bool> =
@@ -236,7 +239,8 @@ impl Extracts {
         let characters;
         let (room, tokens, counter) = match limit {
             Limit::Tokens(tokens) => (tokens, tokens, counter),
-            // About four characters make a token, in some texts three. Three makes sure that enough pieces are retained.
+            // A token has about four characters, in some texts only three. Dividing by three makes sure that enough
+            // pieces are retained.
             Limit::Chars(chars) => {
                 characters = Counter::custom("characters", |text| text.chars().count() as u64);
                 (chars, chars / 3, &characters)
@@ -259,8 +263,8 @@ impl Extracts {
         render::write(self, &order, room, self.share_of_names(room), counter)
     }
 
-    /// Returns these extracts extended by the pieces of `newer` about later messages. This combines a long summary with
-    /// what a short one contains after it.
+    /// Returns these extracts, extended by the pieces of `newer` that are about later messages. This combines a long
+    /// summary with a newer, short summary.
     pub fn joined(&self, newer: &Self) -> Self {
         let mut joined = self.clone();
         let later = newer.extracts.iter().filter(|extract| extract.seq > self.through);
@@ -277,7 +281,8 @@ impl Extracts {
         joined
     }
 
-    /// Removes the content of the message at this position, because it is shown verbatim together with the summary.
+    /// Removes the content of the message at position `seq`, because the message is shown verbatim together with the
+    /// summary.
     pub fn hide_at(&mut self, seq: Seq, message: &Message) {
         self.extracts.retain(|extract| extract.seq != seq || extract.origin == Origin::Summary);
         each_text(message, |voice, text| self.ledger.hide(voice, text));

@@ -38,7 +38,7 @@ pub const PAGE: Tokens = 3_000;
 /// Estimate for a document of unknown size, in tokens: five pages.
 pub const DOCUMENT_UNKNOWN: Tokens = 5 * PAGE;
 
-/// Maximum number of base64 characters searched for an image's dimensions. In a photograph they come after
+/// Maximum number of base64 characters searched for an image's dimensions. In a photograph the dimensions come after
 /// the EXIF data and the colour profile, which are rarely larger than 100 KB.
 const LOOK: usize = 256 << 10;
 

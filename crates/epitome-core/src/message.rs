@@ -15,8 +15,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A message's position in its session, consecutive from 1. As a *cut*, the position just after that message;
-/// 0 is the position before the first message.
+/// A message's position in its session, consecutive from 1. Used as a *cut*, it means the position just after that
+/// message, and 0 means the position before the first message.
 pub type Seq = u64;
 
 /// A number of tokens, counted by a [`crate::tokens::Counter`].
@@ -119,8 +119,8 @@ pub enum Role {
     Assistant,
     /// A tool's answer.
     Tool,
-    /// An author whose side of the conversation is unknown, as in Honcho's sessions. Counts as `User` until a
-    /// context request names the assistant.
+    /// An author who may be a user or an assistant, as in Honcho's sessions. The role counts as `User` until a context
+    /// request names the assistant.
     Peer,
 }
 
@@ -163,7 +163,7 @@ pub enum Part {
         /// The text.
         text: String,
     },
-    /// The model's reasoning. Belongs to the tool loop that it started; never summarized.
+    /// The model's reasoning. It belongs to the tool loop that it started, and is never summarized.
     Thinking {
         /// The reasoning text; empty if the provider hides it.
         text: String,
@@ -197,7 +197,7 @@ impl Part {
         Self::Thinking { text: text.into(), signature: None, id: None, redacted: false }
     }
 
-    /// Creates a call of the tool `name`, with the arguments as the model wrote them.
+    /// Creates a call of the tool `name`. `arguments` is the text that the model wrote.
     pub fn call(id: impl Into<CallId>, name: impl Into<String>, arguments: impl Into<String>) -> Self {
         Self::ToolCall(ToolCall {
             id: id.into(),
@@ -228,7 +228,7 @@ pub struct ToolCall {
     pub item_id: Option<CallId>,
     /// The tool's name.
     pub name: String,
-    /// The arguments exactly as the model wrote them; not always valid JSON.
+    /// The arguments exactly as the model wrote them. They are not always valid JSON.
     pub arguments: String,
 }
 
@@ -380,13 +380,13 @@ pub struct Message {
     pub author: Option<Author>,
     /// The content.
     pub parts: Vec<Part>,
-    /// Always shown verbatim, regardless of the session's length.
+    /// Whether the message is always shown verbatim, regardless of the session's length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// Shown while recent, never summarized, ignored by triggers.
+    /// Whether the message is shown only while it is recent. It is never summarized, and triggers do not count it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
-    /// When it was sent. The time-based triggers `every` and `idle` measure from here.
+    /// When the message was sent. The triggers `every` and `idle` measure time from this timestamp.
     #[serde(default)]
     pub at: Timestamp,
     /// The caller's own data, stored and returned unchanged.
@@ -566,7 +566,7 @@ pub fn value_memory(value: &Value) -> usize {
 
 fn map_memory(fields: &Map<String, Value>) -> usize {
     let entry = |(name, value): (&String, &Value)| {
-        // Maps store entries for lookup and for order, so each entry occupies two lists.
+        // A map stores each entry twice, once for lookup and once for order.
         let places = size_of::<String>().saturating_mul(2);
         places.saturating_add(name.len()).saturating_add(value_memory(value))
     };
@@ -598,7 +598,7 @@ impl Default for Limits {
 #[non_exhaustive]
 pub enum MessageError {
     /// A part that is not allowed in this role.
-    #[error("parts[{at}]: a {kind} part in a {role} message; allowed in {allowed} messages")]
+    #[error("parts[{at}]: a {kind} part is not allowed in a {role} message; it is allowed in {allowed} messages")]
     WrongRole {
         /// Index of the part.
         at: usize,

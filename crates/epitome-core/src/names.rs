@@ -1,9 +1,9 @@
 //! Finds names that a summary must preserve verbatim.
 //!
-//! An agent that reads "the file we edited" cannot continue; one that reads `src/auth/session.rs` can. This
-//! module finds paths, URLs, ids, identifiers, numbers with a unit or label, error messages, and names of
-//! people and places. It uses only their shape: one pass over the bytes, without a dictionary or a model.
-//! [`crate::ledger`] stores and ranks them.
+//! An agent that reads "the file we edited" cannot continue. An agent that reads `src/auth/session.rs` can. This module
+//! finds paths, URLs, ids, identifiers, numbers with a unit or label, error messages, and names of people and places.
+//! It uses only their shape: one pass over the bytes, without a dictionary or a model. [`crate::ledger`] stores and
+//! ranks them.
 //!
 //! Limits: people and places are recognised by capital letters. In scripts without capitals only names that
 //! are quoted, written in katakana or followed by a title are found.
@@ -68,8 +68,8 @@ pub fn names(text: &str) -> Vec<Name<'_>> {
     found
 }
 
-/// Calls `found` with each name. People and places are searched only if `speech` is true, because tool output
-/// contains many capitalised words that are not names.
+/// Calls `found` with each name. `speech` is false for tool output. It contains many capitalised words that are not
+/// names, so people and places are searched only if `speech` is true.
 pub(crate) fn each_name<'a>(text: &'a str, speech: bool, found: impl FnMut(Name<'a>)) {
     scan::Scanner::new(text, speech, found).scan();
 }

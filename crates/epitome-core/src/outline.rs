@@ -13,17 +13,16 @@ use crate::message::{Author, Role, Seq, Timestamp, Tokens};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// A call from its result. Never allowed: every provider rejects the remaining messages.
+    /// The cut separates a call from its result. It is never allowed: every provider rejects the remaining messages.
     InCall,
-    /// A tool loop from the reasoning that started it. Allowed only if no other cut fits. The loop's
-    /// reasoning is then removed from the view.
+    /// The cut separates a tool loop from the reasoning that started it. It is allowed only if no other cut fits. If it
+    /// is used, the loop's reasoning is removed from the view.
     InLoop,
-    /// Nothing that belongs together.
+    /// The cut separates nothing that belongs together.
     Legal,
 }
 
-// fields: one row that stores write and read for every message; nested parts would be flattened again in
-// every column list.
+// fields: stores save one row per message with these columns; nested structs would have to be flattened again.
 /// A message's shape without its text: the input of planning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outline {
@@ -44,16 +43,16 @@ pub struct Outline {
     pub chars: u64,
     /// Characters of its longest part, trimmed.
     pub longest: u64,
-    /// Number of calls that it opens.
+    /// Number of calls that the message opens.
     pub calls: u32,
-    /// Number of calls that it answers. Unanswered calls of a batch get a marked result when the batch is
-    /// shown.
+    /// Number of calls that the message answers. When a batch is shown, each of its unanswered calls gets a placeholder
+    /// result.
     pub answers: u32,
-    /// Number of answered calls that its own author made.
+    /// Number of the answered calls that the message's own author made.
     pub own_answers: u32,
     /// Number of calls without a result after this message, in the whole log.
     pub open: u32,
-    /// The same, counted only over its author's messages.
+    /// Number of calls by its author without a result after this message.
     pub own_open: u32,
     /// Whether it is one of the system and developer messages at the start of the session, which are always
     /// shown.
@@ -64,15 +63,15 @@ pub struct Outline {
     pub thinking: bool,
     /// Whether no part of it can be shown: it only repeats calls or answers missing ones.
     pub stray: bool,
-    /// Always shown.
+    /// Whether it is always shown.
     pub pinned: bool,
-    /// Never summarized and never counted.
+    /// Whether it is never summarized and never counted by triggers.
     pub skip: bool,
     /// What a cut just before this message separates, in the whole log.
     pub cut: Cut,
-    /// The same, considering only its author's messages.
+    /// What a cut just before this message separates among the messages of its author.
     pub own_cut: Cut,
-    /// When it was sent.
+    /// When the message was sent.
     pub at: Timestamp,
 }
 
@@ -91,27 +90,29 @@ pub struct Outline {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "TotalsRow")]
 pub struct Totals {
-    /// Messages.
+    /// Number of messages.
     pub messages: u64,
-    /// Turns with at least one counted message.
+    /// Number of turns with at least one counted message.
     pub turns: u64,
-    /// Tokens, message overhead included.
+    /// Number of tokens, message overhead included.
     pub tokens: Tokens,
-    /// Characters, as in [`Outline::chars`].
+    /// Number of characters, as in [`Outline::chars`].
     pub chars: u64,
-    /// Characters of the longest part.
+    /// Length of the longest part, in characters.
     pub longest: u64,
-    /// The last counted message.
+    /// Position of the last counted message.
     pub last_seq: Seq,
     /// Timestamp of the last counted message.
     pub last_at: Timestamp,
-    /// Start of the time measurement: the last restart, or the first message if there was no restart.
+    /// Timestamp from which the trigger `every` measures: the last restart, or the first message if there was no
+    /// restart.
     pub since: Option<Timestamp>,
-    /// The last counted turn, so that a turn is counted once even if a restart falls inside it.
+    /// Number of the last counted turn. It makes sure that a turn is counted only once, even if a restart falls inside
+    /// the turn.
     pub last_turn: u64,
 }
 
-/// Totals as a short list, because they are written on every append for each slot.
+/// The serialized form of [`Totals`]: an array without field names, because it is stored for each slot on every append.
 type TotalsRow = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
 
 impl From<Totals> for TotalsRow {

@@ -1,10 +1,10 @@
 //! Decides what to summarize next.
 //!
-//! For a slot, its state and the outlines of the messages after its coverage, [`next_step`] returns the span of
-//! the next summary, or the reason why no summary is due. Spans follow each other in order. Each summary
-//! builds on the one before, and no span is skipped: a span that failed is planned again.
+//! For a slot, its state and the outlines of the messages after its coverage, [`next_step`] returns the span of the
+//! next summary, or the reason why no summary is due. Spans follow each other in order. Each summary extends the
+//! previous summary. No span is skipped: a span that failed is planned again.
 //!
-//! The planner reads outlines and never text. About the model it needs only the input size.
+//! The planner reads outlines and never text. The only property of the model that it uses is the input size.
 
 use crate::cut::{self, Cuts, Press};
 use crate::message::{Author, Seq, Span, Tokens};
@@ -23,7 +23,8 @@ pub struct PlanInput<'a> {
     /// What a cut after the last outline separates: [`crate::track::Tracker::cut_at_end`], or
     /// `own_cut_at_end` for an author's slot. `None` if more messages follow that were not passed in.
     pub end: Option<Cut>,
-    /// The model's window minus its output reserve. `window` fractions refer to this number.
+    /// The model's window minus its output reserve, in tokens; `None` if unknown. Fractions of the window refer to this
+    /// number.
     pub room: Option<Tokens>,
     /// Maximum number of message tokens that the model can read at once, without the prompt and the prior
     /// summary.
@@ -32,8 +33,8 @@ pub struct PlanInput<'a> {
     pub authors: &'a [AuthorSummary],
 }
 
-/// An author's own summary. The summarizer of a session reads it instead of the messages that it covers. A
-/// summary that reaches beyond the window is not used, because it would describe later events.
+/// An author's own summary. The summarizer of a session reads it instead of the messages that it covers. A summary that
+/// covers messages after the planned span is not used, because it would describe later events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorSummary {
     /// The author whose messages it covers.
@@ -49,7 +50,7 @@ pub struct AuthorSummary {
 pub enum NextStep {
     /// Write a summary of this plan, store it, then call [`NextStep::settle`].
     Summarize(SummaryPlan),
-    /// The trigger event needs no summary: call [`NextStep::settle`] without one.
+    /// The trigger event needs no summary. Call [`NextStep::settle`] without storing a summary.
     Pass {
         /// The message at which the trigger fired.
         firing: Seq,
@@ -68,7 +69,7 @@ pub enum NoPlan {
     #[error("not due")]
     NotDue,
     /// An earlier summary covers the messages.
-    #[error("its messages are covered already")]
+    #[error("an earlier summary already covers its messages")]
     Covered,
     /// All new messages stay verbatim.
     #[error("all new messages stay verbatim")]
@@ -84,8 +85,8 @@ pub enum NoPlan {
 /// The next summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryPlan {
-    /// The last message covered by the prior summary; 0 if there is none. The summarizer reads that summary
-    /// first.
+    /// The last message that the prior summary covers; 0 if there is no prior summary. The summarizer reads the prior
+    /// summary first.
     pub prior: Seq,
     /// The messages after `prior` that are summarized. The new summary covers `1..=span.through`.
     pub span: Span,
@@ -96,14 +97,15 @@ pub struct SummaryPlan {
     pub tokens: Tokens,
     /// Number of messages in the span that are skipped.
     pub skipped: u64,
-    /// The trigger event (the message at which the trigger fired) that this plan works on.
+    /// The trigger event that this plan handles: the message at which the trigger fired.
     pub firing: Seq,
-    /// Whether this plan completes the trigger event. Otherwise it covers only the first part of its window.
+    /// Whether this plan completes the trigger event. If false, the plan covers only the first part of the event's
+    /// messages.
     pub completes: bool,
     /// Number of trigger events that this plan completes together.
     pub joined: usize,
-    /// Whether the sources are still larger than the model's input and no cut can divide them. The prompt
-    /// must then show them as head, tail and size.
+    /// Whether the sources are larger than the model's input and no cut can divide them. If true, the prompt must
+    /// shorten them to their head, tail and size.
     pub oversize: bool,
 }
 
@@ -199,7 +201,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     let mut chosen = (due, window.end_of_window(slot, &due, plan_input));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
-        // The due trigger events, starting with the first, as far as the available messages reach.
+        // Iterates over the pending trigger events, starting with the first. Stops after the last available message.
         let last = plan_input.outlines.last().map_or(0, |outline| outline.seq);
         let after = |firing: &Firing| state.next_firing(slot, firing, plan_input.outlines, plan_input.room);
         let firings =
@@ -208,8 +210,8 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
             for (at, firing) in firings().enumerate().skip(1) {
                 let index = window.end_of_window(slot, &firing, plan_input);
                 let further = match (chosen.1, index) {
-                    // A trigger event whose window reaches no further is not merged: a cut may become
-                    // available for it later.
+                    // A trigger event is not merged if its window ends at the same position: a later message may still
+                    // create a cut for it.
                     (Ok(before), Ok(index)) => index > before && window.sum(index) <= plan_input.input,
                     (Err(_), Ok(index)) => window.sum(index) <= plan_input.input,
                     (_, Err(why)) => {
@@ -239,7 +241,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     else {
         return NextStep::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
-    // If the available messages end before the trigger event, this is only the beginning of its window.
+    // If the available messages end before the trigger event, the plan covers only the beginning of the event's window.
     let reached =
         plan_input.end.is_some() || plan_input.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     NextStep::Summarize(SummaryPlan {
@@ -255,7 +257,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     })
 }
 
-/// The messages after the coverage.
+/// The messages after the coverage, from which the next summary is planned.
 struct Window<'a> {
     cuts: Cuts<'a>,
     authors: &'a [AuthorSummary],
@@ -263,7 +265,7 @@ struct Window<'a> {
     sums: Vec<Tokens>,
 }
 
-/// What a summarizer would read of the messages before some position.
+/// What a summarizer reads of the messages before a given position.
 #[derive(Default)]
 struct Read {
     sources: Vec<Source>,
@@ -295,7 +297,8 @@ impl<'a> Window<'a> {
         self.sums.partition_point(|sum| *sum == 0)
     }
 
-    /// Returns the position at which the window of a trigger event ends.
+    /// Returns the position at which the window of a trigger event ends: a cut near the first message that stays
+    /// verbatim.
     fn end_of_window(
         &self,
         slot: &Slot,
@@ -311,7 +314,7 @@ impl<'a> Window<'a> {
             _ if self.sum(start) == 0 => return Err(NoPlan::NothingToSay),
             _ => {}
         }
-        // Never before the first readable message: a summary must cover at least one.
+        // The cut lies after the first readable message, because a summary must cover at least one.
         let floor = self.first().saturating_sub(1);
         cut::legal_cut(&self.cuts, floor, start, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
@@ -369,8 +372,8 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Returns each message and whether it enters a summary. Skipped messages and leading system messages, which
-/// are always shown before the summary, do not.
+/// Returns each message with a flag: whether a summary may cover it. The flag is false for skipped messages, and for
+/// leading system messages, which are always shown before the summary.
 fn readable(cuts: Cuts<'_>) -> impl Iterator<Item = (&Outline, bool)> {
     cuts.batches().flat_map(move |batch| {
         // `skip` applies to a whole batch: half a batch would be meaningless.

@@ -28,8 +28,8 @@ pub use template::{Profile, ProfileSetting, Template};
 pub(crate) use transcript::is_tag;
 use transcript::{Transcript, clean};
 
-/// Size in tokens below which no model is called: the summary then consists of the messages' own [`lines`],
-/// because a model could hardly make it shorter.
+/// If the messages have fewer tokens than this, no model is called. Their [`lines`] are the summary, because a model
+/// could hardly make them shorter.
 pub const SMALL: Tokens = 200;
 
 /// The rules at the start of every prompt.
@@ -52,34 +52,33 @@ pub enum TranscriptEntry<'a> {
     },
 }
 
-/// PromptInput for [`prompt`].
+/// The input of [`prompt`].
 #[derive(Debug, Clone)]
 pub struct PromptInput<'a> {
     /// The template: what the summary should contain.
     pub template: &'a Template,
     /// The previous summary, which the new one must include.
     pub previous: Option<&'a str>,
-    /// The messages since then, in order. Skipped messages are ignored.
+    /// The messages after the previous summary, in order. Skipped messages are ignored.
     pub conversation: &'a [TranscriptEntry<'a>],
     /// Maximum size of the summary. The prompt states it in words, see [`max_words`].
     pub limit: Limit,
     /// The operator's own instructions, copied unchanged.
     pub instructions: &'a str,
-    /// What the caller of this summary wants emphasised: a wish of at most 500 characters, not an
-    /// instruction.
+    /// A topic that the caller wants emphasised in this summary, in at most 500 characters.
     pub focus: &'a str,
-    /// On a retry: why the previous answer to the same prompt was rejected.
+    /// On a retry: why the previous answer to the same prompt was rejected. `None` on the first attempt.
     pub refused: Option<&'a Refusal>,
     /// Token budget of the whole prompt.
     pub room: Tokens,
-    /// Counts the tokens.
+    /// The counter for all token limits.
     pub counter: &'a Counter,
     /// Whether secrets are redacted.
     pub redact: bool,
 }
 
 impl<'a> PromptInput<'a> {
-    /// Creates an input without a previous summary and instructions, with redaction.
+    /// Creates an input without a previous summary and without instructions. Secrets are redacted.
     pub fn new(
         template: &'a Template,
         conversation: &'a [TranscriptEntry<'a>],
@@ -181,7 +180,8 @@ pub fn prompt(input: &PromptInput<'_>) -> Result<Prompt, PromptError> {
         if left == 0 {
             return Err(PromptError::NoRoom { needed: whole.tokens, room: input.room });
         }
-        // The whole can have a few tokens more than the sum of its pieces, where the pieces join.
+        // The whole prompt can have a few more tokens than the sum of its pieces, because the tokenizer may split the
+        // text differently where two pieces meet.
         left = left.saturating_sub((whole.tokens - input.room).max(left / 16 + 1));
     }
 }
@@ -207,7 +207,7 @@ fn instructions(input: &PromptInput<'_>) -> String {
     wishes.join("\n\n")
 }
 
-/// Converts a limit into words: one word per two tokens or per nine characters, at least ten.
+/// Converts a limit into a number of words: one word per two tokens or per nine characters, at least ten.
 ///
 /// Models count words better than tokens. In English, this number of words takes about two thirds of the
 /// limit. The rest is reserved for forgotten names, which [`crate::inspect`] adds, for other languages, and
@@ -226,8 +226,8 @@ pub fn max_words(limit: Limit) -> u64 {
     words.max(10)
 }
 
-/// Renders the messages as attributed lines, complete and with secrets redacted: what a model would read, and
-/// the summary itself if the size is below [`SMALL`]. Skipped messages are left out.
+/// Renders the messages as lines with their speakers, complete and with secrets redacted. A model reads these lines; if
+/// their size is below [`SMALL`], they are the summary itself. Skipped messages are left out.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part, Role};
@@ -253,7 +253,7 @@ pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     lines_of(messages.into_iter().map(TranscriptEntry::Message))
 }
 
-/// The same as [`lines`], with authors' summaries in place of messages.
+/// Like [`lines`], for a conversation in which authors' summaries may replace messages.
 pub fn lines_of<'a>(conversation: impl IntoIterator<Item = TranscriptEntry<'a>>) -> String {
     Transcript::new(conversation, true).whole()
 }

@@ -1,7 +1,7 @@
-//! Extracts the texts of a message that are worth remembering.
+//! Extracts the texts of a message from which summaries and lists of names are made.
 //!
-//! The ledger and the local summarizer read the same texts: no reasoning or media, only both ends of long
-//! texts, arguments as their values, and secrets redacted.
+//! The ledger and the local summarizer read the same texts. Reasoning and media are left out. Only both ends of a long
+//! text and only the values of arguments are read. Secrets are redacted.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ use crate::redact::redact;
 /// The origin of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Voice<'a> {
-    /// The user, a peer, or an instruction in mid-session.
+    /// The user, a peer, or a system message in the middle of the session.
     User,
     Assistant,
     /// A tool, in answer to the call with this id.
@@ -50,10 +50,10 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
             Part::ToolCall(call) => {
                 nth += 1;
                 let say = |key: &str, text: &str| {
-                    // The key does not outlive the parsed arguments. Callers only need to know whether it is
-                    // a command.
+                    // `key` does not live long enough to be passed on. Callers only need to know whether the value is a
+                    // command.
                     let key = if RUNS.contains(&key) { "command" } else { "" };
-                    // The value is checked again on its own.
+                    // The value is searched for secrets again, now without its key.
                     found(Voice::Call { tool: &call.name, key, nth }, &safe(text));
                 };
                 arguments(&call.arguments, say);
@@ -136,7 +136,8 @@ static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
 /// Removes colours, cursor movements and bells. A carriage return on its own becomes a line break, as on a
 /// terminal.
 fn printed(text: &str) -> Cow<'_, str> {
-    // Most texts contain none, and looking at the bytes is several times faster than the pattern.
+    // Most texts contain no control characters, and this check of the bytes is several times faster than the regular
+    // expression.
     if !text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
         return Cow::Borrowed(text);
     }

@@ -1,18 +1,18 @@
 //! Redacts secrets in text that goes into summaries.
 //!
-//! Users paste keys into conversations, and tools print them. A summary outlives the messages that it covers
-//! and is shown many times. Everything that goes into one therefore passes [`redact`] first: the model's
-//! prompt, its answer, and the names stored with the summary. Each secret is replaced by a marker with its
-//! kind, for example `[redacted:key]`.
+//! Users paste keys into conversations, and tools print them. A summary outlives the messages that it covers and is
+//! shown many times. Everything that goes into a summary therefore passes [`redact`] first: the model's prompt, its
+//! answer, and the names stored with the summary. Each secret is replaced by a marker with its kind, for example
+//! `[redacted:key]`.
 //!
 //! The log is never changed. The agent continues to work with it, and an agent whose own key became
 //! `[redacted:key]` would make calls that fail (hard case 32).
 //!
-//! A secret is recognised by its shape (a provider's prefix, the header of a private key, a card's check
-//! digit) or by the name before it (`PASSWORD=`, `"api_key": `, `my password is`). A secret with neither is
-//! not found. Text that only looks like a secret (a commit, a token count, `password: required`) is
-//! preserved, because a summary full of markers is useless. One regular expression finds the candidates, and
-//! only these are examined, so ordinary text is returned without a copy.
+//! A secret is recognised by its shape (a provider's prefix, the header of a private key, a card's check digit) or by
+//! the name before it (`PASSWORD=`, `"api_key": `, `my password is`). A secret without such a shape or name is not
+//! found. Text that only looks like a secret (a commit, a token count, `password: required`) is preserved, because a
+//! summary full of markers is useless. One regular expression finds the candidates, and only the candidates are
+//! examined. Text without secrets is returned without a copy.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,7 @@ const TOKEN: &str = "[redacted:token]";
 const PASSWORD: &str = "[redacted:password]";
 const CARD: &str = "[redacted:card]";
 
-/// Maximum number of passes over a text. After these, there is hardly anything left to find.
+/// Maximum number of passes over a text. A further pass would hardly ever find another secret.
 const MOST_PASSES: usize = 8;
 
 /// Replaces each secret in the text by `[redacted:kind]`. Returns the text borrowed if it contains none.
@@ -63,8 +63,8 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 /// Replaces the secrets that one pass from start to end finds. Returns `None` if there are none.
 fn pass(text: &str) -> Option<String> {
     let mut out = String::new();
-    // The text after the last secret. Nothing looks back beyond it, so that a text is read the same way
-    // before and after its secrets are replaced by markers.
+    // The text after the last secret. The search never looks at text before `rest`, so that it finds the same places
+    // before and after secrets are replaced by markers.
     let mut rest = text;
     let mut at = 0;
     while let Some(place) = PLACES.captures_at(rest.as_bytes(), at) {

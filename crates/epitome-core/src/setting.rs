@@ -9,7 +9,7 @@ use crate::expr::FormError;
 pub struct SettingError {
     /// The invalid field.
     pub field: &'static str,
-    /// What is wrong with it.
+    /// What is wrong with the field, and what is expected.
     pub problem: String,
 }
 

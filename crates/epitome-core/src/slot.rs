@@ -136,7 +136,7 @@ impl Slot {
             return Err(SettingError::new("name", problem));
         }
         if self.scope == Scope::Author("".into()) {
-            let problem = "is empty; name an author, or leave it out for the whole session";
+            let problem = "is empty; set it to an author, or leave it out to cover the whole session";
             return Err(SettingError::new("scope", problem));
         }
         let (field, size) = match self.limit {

@@ -3,7 +3,7 @@
 //! [`Body`] reads the request and [`Condenser`] decides what to do with it. Message positions in reports are positions in
 //! the caller's list. The callers of this module read the input and write the output.
 
-use epitome::condenser::{MessageForecast, Forecast, ForecastReason};
+use epitome::condenser::{Forecast, ForecastReason, MessageForecast};
 use epitome::dialect::{Body, Dialect, OwnFields};
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part, Seq, Tokens};
@@ -167,7 +167,10 @@ impl CondenseRequest {
     /// Shortens the list, if that is due.
     pub(crate) async fn condense(&self, condenser: &Condenser) -> CondenseOutcome {
         if let Some(field) = self.body.remote_history() {
-            return CondenseOutcome { text: self.unchanged(), report: self.remote_history_report(field, condenser) };
+            return CondenseOutcome {
+                text: self.unchanged(),
+                report: self.remote_history_report(field, condenser),
+            };
         }
         let ready = condenser.before(self.call(condenser)).await;
         let mut report = ready.report.clone();
@@ -204,7 +207,11 @@ impl CondenseRequest {
             None => forecast,
             Some(field) => {
                 let messages = forecast.messages.into_iter();
-                let messages = messages.map(|fate| MessageForecast { stays: true, why: ForecastReason::Untouched, ..fate });
+                let messages = messages.map(|fate| MessageForecast {
+                    stays: true,
+                    why: ForecastReason::Untouched,
+                    ..fate
+                });
                 Forecast {
                     condenses: false,
                     reason: REMOTE_HISTORY.to_owned(),
@@ -270,7 +277,8 @@ impl CondenseRequest {
         });
         let messages: Vec<Value> = messages.collect();
         let mut json = json!({"format": self.dialect().name(), "for_model": self.model()});
-        if let (Some(fields), Ok(Value::Object(rest))) = (json.as_object_mut(), serde_json::to_value(forecast))
+        if let (Some(fields), Ok(Value::Object(rest))) =
+            (json.as_object_mut(), serde_json::to_value(forecast))
         {
             fields.extend(rest);
             fields.insert("messages".to_owned(), Value::Array(messages));
@@ -293,7 +301,11 @@ impl CondenseRequest {
     }
 
     fn remote_history_report(&self, field: &str, condenser: &Condenser) -> Report {
-        Report { reason: REMOTE_HISTORY.to_owned(), notice: remote_history_notice(field), ..self.report(condenser) }
+        Report {
+            reason: REMOTE_HISTORY.to_owned(),
+            notice: remote_history_notice(field),
+            ..self.report(condenser)
+        }
     }
 
     /// Returns the report of a request that is not changed.
@@ -330,7 +342,11 @@ fn preview(message: &Message) -> String {
             Part::Text { text } => text.chars().take(MAX_PREVIEW_CHARS).collect(),
             Part::Thinking { .. } => return None,
             Part::ToolCall(call) => {
-                format!("→ {} {}", call.name, call.arguments.chars().take(MAX_PREVIEW_CHARS).collect::<String>())
+                format!(
+                    "→ {} {}",
+                    call.name,
+                    call.arguments.chars().take(MAX_PREVIEW_CHARS).collect::<String>()
+                )
             }
             Part::ToolResult(result) => {
                 format!("← {}", result.content.first().map(content).unwrap_or_default())

@@ -21,7 +21,8 @@ impl Signals {
                 kinds.push(SignalKind::hangup());
             }
             // A signal whose handler cannot be installed retains its default action.
-            let streams = kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
+            let streams =
+                kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
             Self { streams: streams.collect() }
         }
         #[cfg(not(unix))]
@@ -71,8 +72,12 @@ mod tests {
 
     #[test]
     fn nohup_is_detected() {
-        assert!(status_ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n"));
-        assert!(!status_ignores_hang_up("Name:\tepitome\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"));
+        assert!(status_ignores_hang_up(
+            "Name:\tepitome\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n"
+        ));
+        assert!(!status_ignores_hang_up(
+            "Name:\tepitome\nSigIgn:\t0000000000001000\nSigCgt:\t0000000000000001\n"
+        ));
         assert!(!status_ignores_hang_up(""), "without a `SigIgn` line");
     }
 }

@@ -76,7 +76,9 @@ impl<'de> Deserialize<'de> for Expiry {
 
             fn visit_u64<E: Error>(self, millis: u64) -> Result<Expiry, E> {
                 let millis = i64::try_from(millis);
-                millis.map(|millis| Expiry::At(Timestamp(millis))).map_err(|_| E::custom("is too large for a time"))
+                millis
+                    .map(|millis| Expiry::At(Timestamp(millis)))
+                    .map_err(|_| E::custom("is too large for a time"))
             }
 
             fn visit_str<E: Error>(self, text: &str) -> Result<Expiry, E> {

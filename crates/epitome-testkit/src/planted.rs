@@ -72,7 +72,7 @@ pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> V
     let fence = |id: i64| rows.iter().find(|row| row.id == id).unwrap().facts.fence;
     let twice = "UPDATE summaries SET parent = 2 WHERE session = 1 AND id = 5".to_owned();
     let late = |id: i64| {
-        format!("summary {}: it has fence 1, but an earlier summary, {id}, already has {}", id + 1, fence(id))
+        format!("summary {}: its fencing token is 1, but the earlier summary {id} has {}", id + 1, fence(id))
     };
     let (third, fourth) = (late(2), late(3));
     let plants = [
@@ -106,18 +106,18 @@ pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> V
             set(3, "from", "30"),
         ),
         (
-            "summary 8: it was written from message 1 on under fence 1, like summary 1: the same window was \
+            "summary 8: it was written from message 1 on with the fencing token 1, like summary 1: the same window was \
              stored twice",
             set(8, "fence", "1"),
         ),
         // A worker stored it after losing the lease of the slot.
         (&*third, set(3, "fence", "1")),
         (&*fourth, set(4, "fence", "1")),
-        ("summary 9: it has fence 999, but its slot has only", set(9, "fence", "999")),
-        ("summary 9: it has fence", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
+        ("summary 9: its fencing token is 999, but its slot has only", set(9, "fence", "999")),
+        ("summary 9: its fencing token is", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
         // The slot would be scheduled with another workspace.
         (
-            "slot \"short\": its row names another workspace",
+            "slot \"short\": its row contains the name of another workspace",
             "UPDATE slots SET workspace = 'v' WHERE session = 1".to_owned(),
         ),
     ];

@@ -146,7 +146,7 @@ impl Format for Anthropic {
                     // whether a reply is the last, so all are trimmed.
                     Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
                     Part::Text { text } if role.is_system() && !in_system => {
-                        text.insert_str(0, LATER_SYSTEM_PREFIX)
+                        text.insert_str(0, LATER_SYSTEM_PREFIX);
                     }
                     _ => {}
                 }

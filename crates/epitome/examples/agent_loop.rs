@@ -18,7 +18,7 @@ use std::fmt::Write;
 
 use epitome::Dialect;
 use epitome::rules::message::{Message, ToolCall};
-use epitome::{Condenser, Ready};
+use epitome::{Condenser, ReadyList};
 use serde_json::{Map, Value, json};
 
 use upstream::{Manner, Upstream};
@@ -232,7 +232,7 @@ impl Agent {
     }
 
     /// Sends a list, with the other fields that the provider requires.
-    async fn post(&self, ready: &Ready<'_>) -> Result<Value, Error> {
+    async fn post(&self, ready: &ReadyList<'_>) -> Result<Value, Error> {
         let mut body: Map<String, Value> = self.dialect.write(ready);
         body.insert("model".to_owned(), json!("stand-in"));
         body.insert("tools".to_owned(), json!(self.tools));

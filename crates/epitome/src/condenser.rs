@@ -79,7 +79,7 @@ pub use conversation::ThreadState;
 use conversation::{BackgroundSummary, Conversation, NextStep, ResultCell, Rules};
 pub use forecast::{Forecast, ForecastReason, MessageForecast};
 use list_summarizer::{ListSummarizer, SummaryJob};
-pub use ready::{Ready, Report, Spent, Totals, Turn};
+pub use ready::{ModelCall, ReadyList, Report, Totals, Turn};
 pub use thread::{ModelLoan, Thread};
 
 /// Default maximum number of conversations that a condenser remembers. The least recently used one is evicted.
@@ -206,12 +206,12 @@ impl Condenser {
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
     /// ```
-    pub async fn before_model<'a>(&self, messages: &'a [Message]) -> Ready<'a> {
+    pub async fn before_model<'a>(&self, messages: &'a [Message]) -> ReadyList<'a> {
         self.before(Call::of(messages)).await
     }
 
     /// Like [`Condenser::before_model`], for a caller that knows more about the call.
-    pub async fn before<'a>(&self, call: Call<'a>) -> Ready<'a> {
+    pub async fn before<'a>(&self, call: Call<'a>) -> ReadyList<'a> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
         if !inner.rules.enabled {
@@ -295,7 +295,11 @@ impl CondenserInner {
 
     /// Decides what is due, does it, and returns the caller's result. Returns `None` if the list does not belong to the
     /// conversation that it was matched with.
-    async fn run_turn<'a>(&self, matched: &mut MatchedConversation, call: &Call<'a>) -> Option<Ready<'a>> {
+    async fn run_turn<'a>(
+        &self,
+        matched: &mut MatchedConversation,
+        call: &Call<'a>,
+    ) -> Option<ReadyList<'a>> {
         loop {
             let next = {
                 let mut conversation = lock(&matched.conversation);
@@ -384,7 +388,7 @@ impl CondenserInner {
         call: &Call<'a>,
         report: Report,
         summarized: bool,
-    ) -> Ready<'a> {
+    ) -> ReadyList<'a> {
         let condensed = conversation.list.shared();
         if report.condensed {
             conversation
@@ -403,7 +407,7 @@ impl CondenserInner {
         let (full, sent) = conversation.full_and_sent(call.fixed);
         drop(conversation);
         lock(&self.totals).add(&report);
-        Ready { own: call.messages, condensed, report, turn, full, sent }
+        ReadyList { own: call.messages, condensed, report, turn, full, sent }
     }
 
     /// Notifies hooks of the condensation, and of the removed messages unless the summarizer already reported them.
@@ -491,7 +495,7 @@ impl CondenserInner {
         MatchedConversation { conversation: shared, version, fully_compared: true, models_failed: false }
     }
 
-    fn disabled<'a>(&self, Call { messages, fixed, .. }: &Call<'a>) -> Ready<'a> {
+    fn disabled<'a>(&self, Call { messages, fixed, .. }: &Call<'a>) -> ReadyList<'a> {
         let count = messages.len() as u64;
         let report = Report {
             reason: "off".to_owned(),
@@ -505,7 +509,7 @@ impl CondenserInner {
             ..Report::default()
         };
         let turn = Turn::default();
-        Ready { own: messages, condensed: None, report, turn, full: *fixed, sent: *fixed }
+        ReadyList { own: messages, condensed: None, report, turn, full: *fixed, sent: *fixed }
     }
 }
 

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use epitome_core::message::{Message, Role};
 
-use crate::condenser::{Call, Condenser, ModelLoan, Ready, Thread};
+use crate::condenser::{Call, Condenser, ModelLoan, ReadyList, Thread};
 use crate::fingerprint::PrefixHashes;
 use crate::hidden::Hidden;
 use crate::model::Model;
@@ -66,7 +66,7 @@ impl Caller<'_> {
 #[non_exhaustive]
 pub struct ProxiedList<'a> {
     /// The list to send.
-    pub ready: Ready<'a>,
+    pub ready: ReadyList<'a>,
     /// The caller's name of the conversation, or else a generated id. Once the conversation was condensed, the id
     /// survives restarts. A fork gets its own id.
     pub conversation_id: Arc<str>,
@@ -186,7 +186,7 @@ impl Inline {
         &self,
         prefixes: &PrefixHashes,
         cached: &Arc<CachedThread>,
-        ready: Ready<'a>,
+        ready: ReadyList<'a>,
     ) -> ProxiedList<'a> {
         if let Some(last) = prefixes.last() {
             let condensed = prefixes.at(cached.thread.condensed_at());

@@ -2,11 +2,12 @@
 //!
 //! A [`Store`] is responsible for transactions only. All writes to a session use one method, [`Store::change`]: the
 //! store reads the session's current state, passes it to a function, and writes what the function decided, in one
-//! transaction. The rules are therefore outside of the store, the same for every database, and free of races: a message
-//! and the trigger event it causes are one write, and so are a summary and the cursor it moves.
+//! transaction. So the rules are outside of the store, are the same for every database, and cannot race with other
+//! writers. A message and the trigger event that it causes are written together. So are a summary and the new coverage
+//! of its slot.
 //!
-//! A stored message never changes, except for its two flags and the caller's metadata. It can therefore be read at any
-//! time, outside of a transaction, and still match the state that refers to it.
+//! A stored message never changes, except for its two flags and the caller's metadata. So a message can be read at any
+//! time, even after the transaction that read the session's state, and it still matches that state.
 //!
 //! This module does not depend on models, prompts or policies.
 

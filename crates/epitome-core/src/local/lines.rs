@@ -1,14 +1,15 @@
-//! Formats the lines of a summary, `[#12-19] Ann: a. b (8 May) | Bob: c`, and parses them; also those of an earlier
-//! release, which have the day in their label.
+//! Formats and parses the lines of a summary, such as `[#12-19] Ann: a. b (8 May) | Bob: c`. Lines of an earlier
+//! release, which contain the day in their label, are parsed too.
 //!
-//! A quoted text cannot imitate another speaker: a bar before text that looks like a speaker is written as `\|`.
+//! The text of one speaker cannot imitate another speaker: a bar inside the text is written as `\|` if the text after
+//! the bar looks like a speaker.
 
 use std::borrow::Cow;
 
 use crate::message::Seq;
 use crate::redact::redact;
 
-/// Maximum number of characters of a name.
+/// Maximum number of characters of a speaker's name.
 const NAME: usize = 56;
 
 /// Returns a name as it may appear before a text: short, on one line, without the separators between speakers, and
@@ -55,7 +56,8 @@ fn unescaped(said: &str) -> Cow<'_, str> {
     rewritten(said, "\\| ", "| ")
 }
 
-/// Replaces every `old` with `new` that follows a space or the start and precedes text that looks like a speaker.
+/// Replaces `old` by `new` wherever `old` follows a space or the start of the text, and the text after `old` looks like
+/// a speaker.
 fn rewritten<'a>(said: &'a str, old: &str, new: &str) -> Cow<'a, str> {
     let mut out = String::new();
     let mut done = 0;
@@ -116,14 +118,14 @@ pub(super) fn read(line: &str) -> Option<ParsedLine<'_>> {
     Some(ParsedLine { from, through, date, turns })
 }
 
-/// Returns whether a parser of summaries would take this line for more than a piece of text.
+/// Returns whether the line would be parsed as a formatted line or a list of names instead of as plain text.
 pub(super) fn is_own_format(line: &str) -> bool {
     crate::ledger::lists_names(line) || read(line).is_some()
 }
 
 /// Splits `Ann: …` or `assistant calls run: …` into the speaker and the text.
 fn speaker(text: &str) -> Option<(&str, &str)> {
-    // Searches no further than a name can reach. Otherwise a line with many bars would take quadratic time.
+    // Searches only as far as a name can reach. Otherwise a line with many bars would take quadratic time.
     let near = text.get(..text.floor_char_boundary(8 * NAME)).unwrap_or_default();
     let end = near.find(": ")?;
     let (speaker, said) = (text.get(..end)?, text.get(end + 2..)?);

@@ -1,23 +1,24 @@
 //! Splits a message into the pieces from which a summary may be built.
 //!
-//! A piece is a sentence or a line, selected or left out as a whole. A spoken text contributes all its sentences. A
-//! tool's output contributes at most twelve lines: the first and last ones, lines about errors, and lines with many
-//! names. Most of a tool's output is never needed again.
+//! A piece is a sentence or a line, selected or left out as a whole. A text by a user, a peer or the assistant
+//! contributes up to 40 sentences. A tool's output contributes at most twelve lines: the first and last ones, lines
+//! about errors, and lines with many names. Most of a tool's output is never needed again.
 
 use crate::words::count_words;
 
-/// Maximum number of pieces from one text of a message: speech and tool output.
+/// Maximum number of pieces from one text of a message: for a text by a user, a peer or the assistant, and for tool
+/// output.
 pub(super) const OF_SPEECH: usize = 40;
 pub(super) const OF_OUTPUT: usize = 12;
 
-/// Number of characters above which a piece is cut, and its length after the cut.
+/// Number of characters above which a piece is cut, and the maximum length of each part that is cut off.
 const LONGEST: usize = 400;
 const CUT: usize = 240;
 
 /// Maximum number of characters of a call's arguments. The beginning of a long command identifies it.
 const CALL: usize = 120;
 
-/// Returns the sentences of a spoken text.
+/// Returns the sentences of a text by a user, a peer or the assistant.
 pub(super) fn of_speech(text: &str) -> Vec<&str> {
     let mut out = Vec::new();
     for line in text.lines() {
@@ -78,7 +79,7 @@ pub(super) fn add_argument(description: &mut String, value: &str) {
     }
 }
 
-/// Returns a line without its list or heading marks: outside its list, a number such as `2.` has no meaning.
+/// Returns a line without its list or heading marks. Outside the list, a number such as `2.` has no meaning.
 fn bare(line: &str) -> &str {
     let line = line.trim();
     let marks = line.trim_start_matches(['#', '>', '*', '-', '•', '+']);
@@ -179,7 +180,8 @@ fn name_bytes(line: &str) -> usize {
     line.bytes().filter(|b| matches!(b, b'/' | b'_' | b'.' | b'0'..=b'9' | b'A'..=b'Z')).count()
 }
 
-/// Returns the pieces of a line of a summary that was written elsewhere: a short line whole, a long one in sentences.
+/// Returns the pieces of a line of a summary that was written elsewhere. A short line is one piece, and a long line is
+/// split into sentences.
 pub(super) fn of_summary(line: &str) -> Vec<&str> {
     let mut out = Vec::new();
     let line = line.trim();

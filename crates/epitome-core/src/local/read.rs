@@ -9,10 +9,10 @@ use crate::ledger;
 use crate::message::{Message, Role, Seq, Timestamp, Tokens};
 use crate::reading::{Voice, cleaned, each_text};
 
-/// Maximum number of tokens of the task that are always part of the summary.
+/// The task is part of every summary, up to this number of tokens.
 const TASK: Tokens = 120;
 
-/// Number of calls whose tools are remembered, and the maximum length of their ids in bytes.
+/// Maximum number of calls whose tool names are stored, and the maximum length of a stored call id in bytes.
 const CALLS: usize = 64;
 const LONGEST_ID: usize = 256;
 
@@ -41,8 +41,8 @@ impl Extracts {
         self.bound();
     }
 
-    /// Reads a line in the format of [`lines`]: a caller that stored only the text continues from it. `tools` contains the
-    /// names of the tools that were called in earlier lines.
+    /// Reads a line in the format of [`lines`], so that a caller that stored only the text of a summary can extend it.
+    /// `tools` contains the names of the tools that were called in earlier lines.
     fn read_own_line(&mut self, line: &lines::ParsedLine<'_>, tools: &mut HashSet<String>) {
         // The line describes past messages, even if its label contains later positions.
         let last = if self.through == 0 { Seq::MAX } else { self.through };
@@ -74,16 +74,16 @@ impl Extracts {
         self.date = date;
     }
 
-    /// Reads one more message. Skipped and pinned messages are left out, and so are reasoning and media. Pinned messages are
-    /// always shown verbatim.
+    /// Reads one more message. Skipped messages, reasoning and media are left out. Pinned messages are left out too,
+    /// because they are always shown verbatim.
     pub fn read(&mut self, message: &Message) {
         self.read_at(message.seq, message);
     }
 
-    /// Reads a message at position `seq`; with 0 the message comes after the last one.
+    /// Reads the message at position `seq`. With 0, the message follows the last message read.
     pub fn read_at(&mut self, seq: Seq, message: &Message) {
         let seq = if seq == 0 { self.through.saturating_add(1) } else { seq };
-        // A message that was shown verbatim for long is read later than the messages after it.
+        // A message that stayed verbatim for a long time is read after messages that come later in the log.
         let late = seq < self.through;
         self.through = self.through.max(seq);
         self.messages = self.messages.saturating_add(1);
@@ -154,20 +154,20 @@ impl Extracts {
         }
     }
 
-    /// Records the names of the tools that a message calls, by the ids to which the results refer.
+    /// Stores the name of each tool that a message calls, by the call id that the result will contain.
     fn learn_calls(&mut self, message: &Message) {
         for call in message.calls() {
             if self.calls.len() >= CALLS {
                 self.calls.remove(0);
             }
-            // No provider uses ids this long. A result with such an id is shown as that of "tool".
+            // No provider uses ids this long. The result of such a call is shown with the name "tool".
             if call.id.len() <= LONGEST_ID {
                 self.calls.push((call.id.clone(), lines::name_in_role(&call.name, "tool").into()));
             }
         }
     }
 
-    /// Reads a spoken text.
+    /// Reads a text by a user, a peer or the assistant.
     fn read_speech(&mut self, speech: &mut Speech, origin: Origin, text: &str) {
         let found = pieces::of_speech(text);
         speech.has_question |= found.last().is_some_and(|piece| piece.ends_with(['?', '？', '؟']));

@@ -1,8 +1,8 @@
 //! Renders extracts and names as a text of an exact maximum size.
 //!
 //! Lines are in order of time, and neighbouring pieces share a line: `[#12-19] Ann: … | Bob: …`. The text ends with the
-//! names most likely to be needed again that no line contains. The sizes of the pieces are summed first and the whole
-//! text is counted last, so that rendering another size is cheap and the limit is never exceeded.
+//! names most likely to be needed again that no line contains. The size of the text is first estimated from the sizes
+//! of its pieces, so that rendering is cheap. The whole text is counted last, so that the limit is never exceeded.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ use crate::num::largest;
 use crate::tokens::Counter;
 use crate::words::{hash, is_alphanumeric};
 
-/// Maximum distance between messages that share a line.
+/// Maximum distance in the log between two messages whose pieces are on the same line.
 const NEAR: u64 = 120;
 
 /// Minimum number of characters of a cut piece. A shorter one contains nothing useful.
@@ -24,14 +24,15 @@ const SHORTEST: usize = 12;
 /// Maximum number of names that are tried after the first one that does not fit.
 const MISSED: u32 = 24;
 
-/// Tokens of budget per distinct day that are needed to show every day. With fewer, a day is shown only with a text that
-/// mentions a time.
+/// Every day is shown if the size limit has at least this number of tokens per distinct day. Otherwise a day is shown
+/// only with a text that mentions a time.
 const DAYS: Tokens = 96;
 
 /// Number of words after which a line ends.
 const LINE: u32 = 120;
 
-/// Renders the pieces, ranked by `order`, in `room` tokens, of which up to `share` are for names.
+/// Renders the pieces in at most `room` tokens, the best first: `order` contains their indices. Up to `share` tokens
+/// are used for names.
 pub(super) fn write(
     all: &Extracts,
     order: &[usize],
@@ -50,7 +51,7 @@ pub(super) fn write(
     let mut taken = renderer.fill(order, for_lines);
     let mut lines = renderer.lines(&taken);
     let mut spent = counter.text(&lines);
-    // Pieces counted separately are not equal to the whole text. If the text is smaller than estimated, more pieces fit.
+    // The sum of the pieces' sizes is only an estimate of the text's size. If the text is smaller, more pieces fit.
     let left = for_lines.saturating_sub(spent);
     if left > for_lines / 8 {
         let more = renderer.fill(order, for_lines.saturating_add(left));
@@ -84,7 +85,7 @@ struct NameSizes<'a> {
 }
 
 impl NameSizes<'_> {
-    /// Returns the size of all names. Counting stops once `room` is reached.
+    /// Returns the size of all names in tokens. Stops counting when the sum reaches `room`.
     fn sum(&mut self, room: Tokens) -> Tokens {
         let mut sum: Tokens = 4;
         for at in 0..self.names.len() {
@@ -106,13 +107,13 @@ impl NameSizes<'_> {
 struct Renderer<'a> {
     all: &'a Extracts,
     counter: &'a Counter,
-    /// By index of the piece: the tokens of its text, and of its speaker's name.
+    /// For each piece, by its index: the tokens of its text and the tokens of its speaker's name.
     sizes: Vec<(Tokens, Tokens)>,
     /// Tokens of the label that states which messages a line covers.
     label: Tokens,
-    /// Whether days are shown at all. They are not if all pieces are of one day and no message contains its date.
+    /// Whether days are shown at all. False if all pieces are of the same day and no message contains its date.
     days: bool,
-    /// Whether every day is shown, because there are few days for the size.
+    /// Whether every day is shown, because the size limit is large for the number of days: see [`DAYS`].
     every: bool,
 }
 
@@ -145,7 +146,7 @@ impl<'a> Renderer<'a> {
         self.all.extracts.get(at)
     }
 
-    /// Returns the longest prefix of the order that fits, and up to eight further pieces that still fit after it.
+    /// Returns the longest prefix of `order` that fits `room`, and those of the next eight pieces that still fit.
     fn fill(&self, order: &[usize], room: Tokens) -> Vec<usize> {
         let fits = |taken: &[usize]| self.cost(taken) <= room;
         let mut low = largest(order.len(), |many| order.get(..many).is_some_and(fits));
@@ -165,7 +166,7 @@ impl<'a> Renderer<'a> {
         taken
     }
 
-    /// Returns the estimated size of these pieces, from the sizes of the single pieces.
+    /// Returns the estimated size of a text with these pieces: the sum of the sizes of its pieces, labels and days.
     fn cost(&self, taken: &[usize]) -> Tokens {
         let mut sum: Tokens = 0;
         self.walk(taken, |join, at, day| {
@@ -183,8 +184,8 @@ impl<'a> Renderer<'a> {
         sum
     }
 
-    /// Visits the pieces in order of time, with the way in which each is joined to the previous one, and with its day if
-    /// that must be shown: "yesterday" has no meaning without it.
+    /// Calls `visit` for each piece in order of time: with the way in which it is joined to the previous piece, its
+    /// index, and its day if the day must be shown. A word such as "yesterday" has no meaning without the day.
     fn walk(&self, taken: &[usize], mut visit: impl FnMut(Join, usize, Option<&'a str>)) {
         let mut sorted = taken.to_vec();
         sorted.sort_unstable();
@@ -235,7 +236,7 @@ impl<'a> Renderer<'a> {
                     Join::Same if extract.origin == Origin::Output || extract.origin == Origin::Call => {
                         said.push_str("; ");
                     }
-                    // A text without a final mark would run into the next one.
+                    // Separates a text without final punctuation from the next text.
                     Join::Same => {
                         said.push_str(if said.ends_with(char::is_alphanumeric) { "; " } else { " " });
                     }
@@ -297,8 +298,8 @@ impl<'a> Renderer<'a> {
         if over == 0 {
             return all;
         }
-        // A name takes slightly more tokens in the list than alone. Counting the whole text is expensive, so names are
-        // removed by their own sizes first, and the whole text is counted to make sure.
+        // A name takes slightly more tokens in the list than alone. Counting the whole text is expensive. So names are
+        // first removed according to their own sizes, and only the result is counted.
         let mut many = listed.len();
         while let Some(last) = many.checked_sub(1).and_then(|last| listed.get(last)).filter(|_| over > 0) {
             over = over.saturating_sub(self.counter.text(&format!(" {last}")));
@@ -339,7 +340,7 @@ fn missing_names<'a>(lines: &str, mut left: Tokens, mut sizes: NameSizes<'a>) ->
         let cost = sizes.of(at);
         if cost > left || (long && cost > for_long) {
             missed += u32::from(cost > left);
-            // The following names are hardly shorter, and less likely to be needed.
+            // Stops early: the following names are hardly shorter and less likely to be needed.
             if left < 2 || missed > MISSED {
                 break;
             }
@@ -347,8 +348,8 @@ fn missing_names<'a>(lines: &str, mut left: Tokens, mut sizes: NameSizes<'a>) ->
         }
         left -= cost;
         for_long -= if long { cost } else { 0 };
-        // A longer name replaces the shorter ones that it contains, at their position, because the last names in the
-        // list may still have to be removed.
+        // A longer name replaces the shorter names that it contains and takes the first of their positions. The
+        // position matters, because the last names in the list may still be removed.
         let mut place = chosen.len();
         parts(name, |part| {
             let part_hash = hash(part.as_bytes());
@@ -381,7 +382,7 @@ enum Join {
     Same,
 }
 
-/// Returns whether two neighbouring pieces share a line.
+/// Returns whether two neighbouring pieces are put on the same line.
 fn share_line(last: &Extract, next: &Extract) -> bool {
     if last.origin == Origin::Summary || next.origin == Origin::Summary {
         return last.origin == next.origin && last.line == next.line && last.speaker == next.speaker;
@@ -389,7 +390,7 @@ fn share_line(last: &Extract, next: &Extract) -> bool {
     next.seq.saturating_sub(last.seq) <= NEAR
 }
 
-/// Writes a label such as `[#12-19] `; nothing if the messages are unknown.
+/// Writes a label such as `[#12-19] `, or nothing if it is unknown which messages the line covers.
 fn label(out: &mut String, first: &Extract, last: &Extract) {
     if first.origin == Origin::Summary {
         return;
@@ -435,28 +436,31 @@ fn parts<'a>(name: &'a str, mut found: impl FnMut(&'a str)) {
 }
 
 impl Extracts {
-    /// Returns the maximum share of names in a rendered text. If tools are used, names are needed again in calls; if people
-    /// talk, their statements matter more. With a larger budget the share falls, because the likeliest names are included
-    /// by then.
+    /// Returns the maximum number of tokens for names in a rendered text. In a session with tools it is large, because
+    /// calls need the names again. In a conversation among people it is small, because their statements matter more.
+    /// With a larger `room` the share falls, because a long list of names adds little.
     pub(super) fn share_of_names(&self, room: Tokens) -> Tokens {
-        // Even in the smallest text a few sentences say what the session is about.
+        // Even the smallest text contains a few sentences about the topic of the session.
         let most = 900u64.saturating_add(room / 4).min(room.saturating_sub(64.min(room / 2)));
         self.share(room, 820).min(most)
     }
 
-    /// Returns the share of names in a text that is stored and read by people: never more than about half.
+    /// Returns the maximum number of tokens for names in a text that is stored and read by people. It is never more
+    /// than about half of `room`.
     pub(super) fn balanced_share(&self, room: Tokens) -> Tokens {
         self.share(room, 470).min(150u64.saturating_add(room / 10 * 3))
     }
 
-    /// Returns 3 % of `room`, plus up to `more` thousandths in proportion to the share of tool messages.
-    fn share(&self, room: Tokens, more: u64) -> Tokens {
-        let share = 30 + more * self.tool_share() / 1_000;
+    /// Returns 3 % of `room`, plus up to `for_tools` thousandths of `room`. The more the session works with tools, the
+    /// more of these thousandths are added: see [`Self::tool_share`].
+    fn share(&self, room: Tokens, for_tools: u64) -> Tokens {
+        let share = 30 + for_tools * self.tool_share() / 1_000;
         room / 1_000 * share + room % 1_000 * share / 1_000
     }
 
-    /// Returns how much of the session is work with tools, in thousandths: 1,000 from a share of 60 % of the messages on.
-    /// If only a text about the session was read, the share is estimated from the names that the text lists.
+    /// Returns how much of the session is work with tools, in thousandths. The result is 1,000 if at least 60 % of the
+    /// messages are tool calls or results. If only a summary of the session was read, the result is estimated from the
+    /// names that the summary lists.
     pub(super) fn tool_share(&self) -> u64 {
         self.tools
             .saturating_mul(1_000)

@@ -1,7 +1,7 @@
 //! Ranks pieces by how much they contribute for their size.
 //!
-//! Each piece has a score of its own (is it a statement, an answer, long enough?) and contains words and names. Pieces are
-//! selected greedily: the next piece is the one that adds the most value not yet covered, per token. The order of
+//! Each piece has its own score (for example for being a statement or an answer) and contains words and names. Pieces
+//! are selected greedily: the next piece is always the piece that adds the most new value per token. The order of
 //! selection is a ranking, so any prefix of it is a good summary of its size.
 
 use std::cmp::Reverse;
@@ -18,11 +18,12 @@ use crate::words::{each_word, hash, pack, pack_all};
 /// Factor by which the value of a word or name shrinks each time that a selected piece contains it.
 const REPEATED: f64 = 0.25;
 
-/// Value of a piece of several words none of which has a value: "Do it for us" is used if there is space, "Okay!" is not.
+/// Value of a piece that has several words, but no word with a value of its own. So "Do it for us" is used if there is
+/// space, but "Okay!" is not.
 const ANY: f64 = 0.01;
 
-/// Features of the text of a piece. They are computed once and cached, because a piece is ranked again for every summary
-/// that it survives. The cache does not affect equality of pieces.
+/// Features of the text of a piece. They are computed once and cached, because a piece is ranked again for every later
+/// summary. The cache does not affect equality of pieces.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CachedFeatures {
     features: OnceLock<Box<Features>>,
@@ -38,7 +39,7 @@ impl PartialEq for CachedFeatures {
 
 impl Eq for CachedFeatures {}
 
-/// The features found in a text, by its form alone.
+/// The features of a text that depend only on its form.
 #[derive(Debug, Clone)]
 pub(super) struct Features {
     /// Words and names, each once, sorted by their hashes.
@@ -99,7 +100,7 @@ struct ScoredPiece {
     features: Vec<u32>,
 }
 
-/// Returns the pieces in the order of their rank, up to `until` tokens or `most` pieces. If there is a task, it comes
+/// Returns the indices of the pieces, best first, up to `until` tokens or `most` pieces. If there is a task, it comes
 /// first.
 pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
     let extracts = all.extracts.as_slice();
@@ -132,7 +133,8 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         }
     }
     let mut left = most.saturating_sub(extracts.len().saturating_sub(others.len()));
-    // Ranks by the added value. It is never negative, so its bits sort in the same order. For ties the earlier piece wins.
+    // Ranks by the added value; for equal values, the earlier piece ranks higher. The value is never negative, so its
+    // bits sort in the same order.
     let ranked = |at: usize, values: &[f64]| (gain(at, values).to_bits(), Reverse(at));
     let mut heap: BinaryHeap<(u64, Reverse<usize>)> =
         others.into_iter().map(|at| ranked(at, &values)).collect();
@@ -140,7 +142,7 @@ pub(super) fn order(all: &Extracts, until: Tokens, most: usize) -> Vec<usize> {
         if spent >= until || left == 0 {
             break;
         }
-        // The pieces selected since may have reduced the value of this one; they never increase it.
+        // Pieces selected in the meantime may have reduced the value of this piece. They never increase it.
         let now = ranked(at, &values);
         if heap.peek().is_some_and(|next| now < *next) {
             heap.push(now);
@@ -195,7 +197,7 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<ScoredPiece>, Vec<f64>) {
         }
         let count = alike.len() as f64;
         values.push(match alike.first() {
-            // Words of medium frequency show the topic; rare and common ones do so less.
+            // Words of medium frequency indicate the topic better than rare or common words.
             None | Some((_, _, FeatureKind::Word)) => {
                 0.5 / 3.0 * ln((pool + 1.0) / (count + 0.5)) * (1.0 + ln(count)).min(2.5)
             }
@@ -231,7 +233,8 @@ fn worth(extract: &Extract, features: &Features, tools: f64) -> f64 {
         Origin::Output => score -= 0.9,
         Origin::Call => score -= 0.2,
         Origin::User | Origin::Assistant | Origin::Summary => {
-            // In a session with many tool calls, spoken texts are rare, and the user's texts state the purpose.
+            // In a session with many tool calls, texts that are not tool output are rare, and the user's texts state
+            // the purpose.
             score += tools * if extract.origin == Origin::User { 0.9 } else { 0.3 };
             score += if signs.first_person { 0.38 } else { 0.0 } + if signs.time { 0.87 } else { 0.0 }
                 - if signs.greeting { 1.17 } else { 0.0 };
@@ -243,7 +246,7 @@ fn worth(extract: &Extract, features: &Features, tools: f64) -> f64 {
     exp(score)
 }
 
-/// Signs shown by a few English words.
+/// Properties of a piece that a few English words indicate.
 #[derive(Debug, Clone, Copy, Default)]
 struct Signs {
     first_person: bool,

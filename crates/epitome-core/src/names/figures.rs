@@ -5,7 +5,7 @@ use super::scan::{CharCounts, Scanner};
 use super::{Name, NameKind};
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
-    /// Finds a date in words around the number of a day: `Saturday 12 April`, `March 14th, 2027`.
+    /// Finds a date that is written with words around the number of the day: `Saturday 12 April`, `March 14th, 2027`.
     pub(super) fn date(&mut self, start: usize, end: usize) -> bool {
         let day = self.slice(start, end).trim_end_matches(|c: char| c.is_ascii_lowercase());
         if !(1..=2).contains(&day.len()) || !day.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -39,7 +39,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         true
     }
 
-    /// Returns the word that follows `end` after one space, and where it ends.
+    /// Returns the word that follows position `end` after one space, and the word's end position.
     fn word_behind(&self, end: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(end..).and_then(|rest| rest.strip_prefix(' ')) else {
             return (end, "");
@@ -48,7 +48,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         (end + 1 + word.len(), word)
     }
 
-    /// Returns the word before `start`, and where it begins.
+    /// Returns the word before position `start`, and the word's start position.
     fn word_before(&self, start: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(..start).and_then(|rest| rest.strip_suffix(' ')) else {
             return (start, "");

@@ -190,7 +190,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         stop.max(colon + 3)
     }
 
-    /// Removes joints that only end a sentence or start an option.
+    /// Removes `.`, `-` and similar characters at both ends of the run, where they only end a sentence or start an
+    /// option.
     fn trim(&self, from: usize, to: usize) -> (usize, usize) {
         let (mut start, mut end) = (from, to);
         while start < end && matches!(self.byte(start), b'-' | b'+' | b'@') {
@@ -212,7 +213,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
 
     fn classify(&mut self, start: usize, end: usize, counts: &CharCounts) {
         let CharCounts { digits, lower, upper, high, under, dots, slashes, hyphens, humps, at } = *counts;
-        // Most words take this exit.
+        // Most words are plain words and return here.
         if digits + upper + high + under + dots + slashes == 0 && at.is_none() {
             if end - start == 5 && self.slice(start, end) == "error" {
                 self.error(start, end);

@@ -19,8 +19,8 @@ pub(super) const INSTRUCTIONS: &str = "{instructions}";
 /// A prompt with placeholders.
 ///
 /// The placeholders are `{conversation_text}`, which is required, `{previous_summary}`, `{max_words}` and
-/// `{instructions}`. Only these are replaced; any other brace is text. A value without a placeholder is still
-/// sent: the previous summary before the conversation, the instructions at the end.
+/// `{instructions}`. Only these are replaced; any other brace is text. If the placeholder of a value is missing, the
+/// value is still sent: the previous summary before the conversation, the instructions at the end.
 ///
 /// ```
 /// use epitome_core::prompt::Template;
@@ -29,7 +29,7 @@ pub(super) const INSTRUCTIONS: &str = "{instructions}";
 /// assert_eq!(Template::parse(own)?.to_string(), own);
 /// assert_eq!(
 ///     Template::parse("Summarize, please.").unwrap_err().to_string(),
-///     "prompt: {conversation_text} is missing; the conversation would never be seen",
+///     "prompt: {conversation_text} is missing; without it, the model does not receive the conversation",
 /// );
 /// # Ok::<(), epitome_core::setting::SettingError>(())
 /// ```
@@ -42,7 +42,7 @@ impl Template {
     pub fn parse(text: impl Into<String>) -> Result<Self, SettingError> {
         let text = text.into();
         if !text.contains(CONVERSATION) {
-            let problem = "{conversation_text} is missing; the conversation would never be seen";
+            let problem = "{conversation_text} is missing; without it, the model does not receive the conversation";
             return Err(SettingError::new("prompt", problem));
         }
         for place in [CONVERSATION, PREVIOUS] {
@@ -54,7 +54,7 @@ impl Template {
         Ok(Self(Cow::Owned(text)))
     }
 
-    /// Creates a built-in template. The tests check that these parse.
+    /// Creates a built-in template. Tests check that all built-in templates parse.
     pub(super) fn shipped(text: &'static str) -> Self {
         Self(Cow::Borrowed(text))
     }
@@ -212,10 +212,10 @@ impl fmt::Display for Profile {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum ProfileSetting {
-    /// [`Profile::auto`] chooses, for each summary.
+    /// [`Profile::auto`] chooses the profile of each summary.
     #[default]
     Auto,
-    /// Always this profile.
+    /// Every summary uses this profile.
     #[serde(untagged)]
     Always(Profile),
 }

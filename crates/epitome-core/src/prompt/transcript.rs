@@ -1,4 +1,4 @@
-//! Renders a conversation as attributed lines, shortened to a token budget.
+//! Renders a conversation as lines with their speakers, shortened to a token budget.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -54,8 +54,8 @@ impl<'a> Transcript<'a> {
         self.render(|line| Cow::Borrowed(&line.text))
     }
 
-    /// Renders the conversation in at most `room` tokens, or in as few as possible. Tool outputs are
-    /// shortened first, then the longest texts.
+    /// Renders the conversation in at most `room` tokens or, if that is impossible, in as few tokens as possible. Tool
+    /// outputs are shortened first, then the longest texts.
     pub(super) fn within(&self, room: Tokens, counter: &Counter) -> String {
         let labels: Tokens = self.0.iter().map(|line| counter.text(&line.label).saturating_add(1)).sum();
         let sizes: Vec<(Tokens, bool)> =
@@ -76,8 +76,7 @@ impl<'a> Transcript<'a> {
             let whole = usize::try_from(left).unwrap_or(usize::MAX);
             most = largest(whole, |most| sum(outputs, most as Tokens) <= left) as Tokens;
         }
-        // Pieces counted separately do not always add up to the size of the whole text, so the whole is
-        // counted.
+        // The sum of the pieces' sizes is not always the size of the whole text, so the whole text is counted.
         loop {
             let text = self.render(|line| clip(&line.text, cap(line.output, outputs, most), counter));
             if (outputs == 0 && most == 0) || counter.text(&text) <= room {
@@ -207,7 +206,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
 
 /// Returns whether one of the reserved tags follows a `<`, in any spelling.
 pub(crate) fn is_tag(rest: &str) -> bool {
-    // A tag with many spaces in it is not recognised. Searching through them would cost time on each call.
+    // A tag with many spaces is not recognised, because searching through the spaces would take time on each call.
     let blank = |c: char| c.is_whitespace() || c == '/';
     let skipped: usize = rest.chars().take(16).take_while(|c| blank(*c)).map(char::len_utf8).sum();
     let name = rest.get(skipped..).unwrap_or("");

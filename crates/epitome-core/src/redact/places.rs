@@ -135,7 +135,7 @@ pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Secret> {
     }
 }
 
-/// Returns the first bytes, at most `most`.
+/// Returns the first `most` bytes, or all bytes if there are fewer.
 fn start(text: &[u8], most: usize) -> &[u8] {
     text.get(..most).unwrap_or(text)
 }
@@ -143,8 +143,8 @@ fn start(text: &[u8], most: usize) -> &[u8] {
 /// Maximum number of bytes of a value that are read to decide whether it is a secret.
 const MOST_JUDGED: usize = 256;
 
-/// Returns the end of a provider's key. `from` is the end of its prefix. `-` and `_` belong to the key if
-/// `joined`.
+/// Returns the end of a provider's key. `from` is the end of the key's prefix. If `joined` is true, `-` and `_` belong
+/// to the key.
 fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     let body = text.get(from..)?;
     let own = |byte: &u8| byte.is_ascii_alphanumeric() || (joined && matches!(byte, b'-' | b'_'));
@@ -153,8 +153,8 @@ fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     is_random(start(near, length(near))).then(|| from + length(body))
 }
 
-/// Returns whether the text looks randomly generated: it contains digits, and a piece that is too long for a
-/// word. A shortened text gives the same result or `false`.
+/// Returns whether the text looks randomly generated: it contains digits, and a piece that is too long for a word. For
+/// the beginning of a text, the result is the same as for the whole text, or `false`.
 fn is_random(body: &[u8]) -> bool {
     let long = body.split(|byte| matches!(byte, b'-' | b'_')).any(|piece| piece.len() >= 8);
     long && body.iter().any(u8::is_ascii_digit)
@@ -163,9 +163,9 @@ fn is_random(body: &[u8]) -> bool {
 /// Maximum distance between the header and the footer of a private key, in bytes.
 const LONGEST_KEY: usize = 16 << 10;
 
-/// The rest of a private key. If its footer is missing: the lines that look like key lines, which contain
-/// only the key's characters, too many for a word. Backslashes are included because line ends are written as
-/// `\n` in JSON.
+/// Matches the rest of a private key after its header. If the footer is missing, it matches the lines that look like
+/// key lines: they contain only characters of keys, and too many for a word. Backslashes are included because line ends
+/// are written as `\n` in JSON.
 static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: (?: [^-] | -{1,4} [^-] )* -----END\  [A-Z\d\ ]* -{0,5}
@@ -173,7 +173,7 @@ static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// The same, before a footer whose header is missing.
+/// Matches the part of a private key before its footer, if the header is missing.
 static KEY_BEFORE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?-u)[A-Za-z\d+/=\\]{20,}[A-Za-z\d+/=\\\s]*$"));
 
@@ -281,7 +281,7 @@ fn notation(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> 
     let quoted_name = place.name("close").is_some_and(|close| !close.is_empty());
     let flag = before.ends_with(b"-");
     let sign = place.name("sign").map(|sign| sign.as_bytes());
-    // `DB_PASS=...` and `"pass": ...` count; `PASS: ...` is how test runners report.
+    // `DB_PASS=...` and `"pass": ...` are names of passwords. `PASS: ...` is a line printed by a test runner.
     let reports = has("pass") && !quoted_name && (sign != Some(b"=") || !has("under"));
     if has("unlike") || (sign.is_none() && !has("name")) || reports {
         return None;
@@ -294,7 +294,7 @@ fn notation(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> 
     let bound = if has("tag") {
         before.ends_with(b"<")
     } else if has("item") {
-        // Another option is not the value of this one.
+        // If the next word is another option, it is not the value of this option.
         let item = value.strip_prefix(b"\\").unwrap_or(value);
         flag && quoted_name && matches!(item, [b'"' | b'\'', first, ..] if *first != b'-')
     } else if sign.is_some() || has("field") {

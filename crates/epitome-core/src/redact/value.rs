@@ -28,7 +28,7 @@ pub(super) enum Class {
     Password,
     Token,
     Key,
-    /// Any key. Only the value shows whether it is a secret one.
+    /// Any key. Only the value shows whether the key is secret.
     SomeKey,
 }
 
@@ -122,13 +122,14 @@ pub(super) fn is_secret(class: Class, notation: Notation, quoted: bool, value: &
         && !(is_placeholder(value, class) || (!quoted && notation != Notation::Tight && CODE.is_match(value)))
 }
 
-/// The same check by character counts only.
+/// Returns whether the character counts of a value match the kind of secret that its name describes.
 fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &ValueShape) -> bool {
     if class == Class::SomeKey {
         return notation == Notation::Tight && shape.length >= 20 && shape.digits > 1 && shape.letters() > 1;
     }
     if shape.letters() == 0 && shape.odd == 0 {
-        // Counts, dates and sizes follow `token` and `key`. A plain number is only accepted as a password.
+        // After `token` and `key`, a plain number is usually a count, a date or a size. So a plain number is only
+        // accepted as a password.
         let least = if notation == Notation::Tight || quoted { 4 } else { 6 };
         let number = class == Class::Password && shape.digits == shape.length && shape.digits >= least;
         return number && notation != Notation::Adjacent;
@@ -154,8 +155,9 @@ fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &Valu
     }
 }
 
-/// Placeholders instead of a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list contains
-/// words with a digit that would count as secrets, and words without a digit where any word would count.
+/// Placeholders that are written instead of a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list
+/// contains words that would otherwise count as secrets: words with a digit, and plain words for places where any word
+/// counts.
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?ix-u) ^ (?: [<{\[(] | \$[{(<] | \$[a-z_]\w*$ | ![a-z_]+$ | %\w+%$ | %[sdvq{]$ | %\(
@@ -182,18 +184,18 @@ static OWN_NAME: LazyLock<Regex> =
 /// Returns whether the value is a placeholder instead of a secret.
 pub(super) fn is_placeholder(value: &[u8], class: Class) -> bool {
     let digits = value.iter().any(u8::is_ascii_digit);
-    // One repeated character.
+    // A value of one repeated character is a placeholder.
     value.iter().all(|byte| Some(byte) == value.first())
         || PLACEHOLDER.is_match(value)
         // A URL is not a secret. A password inside it is found separately.
         || (class != Class::Password && contains(value, "://"))
         || (!digits && PLACEHOLDER_WORDS.is_match(value))
-        // People do choose `password1`.
+        // A password may contain its own name: people choose `password1`.
         || (value.len() < 24 && (!digits || class != Class::Password) && OWN_NAME.is_match(value))
 }
 
-/// Program code instead of a value: a call, an index, a chain of names, a hexadecimal number, or a name in a
-/// notation that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
+/// Program code that is written instead of a value: a call, an index, a chain of names, a hexadecimal number, or a name
+/// in a notation that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: [A-Za-z_]\w* !? [(\[] | [A-Za-z_]\w* !\{ | [A-Za-z_]+ (?: \. | :: | -> | \?\. ) [A-Za-z_] | &

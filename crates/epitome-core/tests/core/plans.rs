@@ -369,7 +369,7 @@ fn a_slot_that_cannot_work_is_refused_by_name() {
     );
     refused(
         &Slot { scope: Scope::Author("".into()), ..good.clone() },
-        "scope: is empty; name an author, or leave it out for the whole session",
+        "scope: is empty; set it to an author, or leave it out to cover the whole session",
     );
     for trigger in ["economic", "any(messages(3), window(0.5))"] {
         let slot = Slot { trigger: trigger.parse().unwrap(), ..good.clone() };

@@ -231,7 +231,7 @@ fn only_the_named_places_are_filled_and_only_once() {
     assert_eq!(Template::parse("{conversation}").unwrap_err().field, "prompt");
     assert_eq!(
         "nothing".parse::<Template>().unwrap_err().to_string(),
-        "prompt: {conversation_text} is missing; the conversation would never be seen"
+        "prompt: {conversation_text} is missing; without it, the model does not receive the conversation"
     );
     let twice = Template::parse("{conversation_text}{conversation_text}").unwrap_err().to_string();
     assert_eq!(twice, "prompt: {conversation_text} appears twice; use it once");

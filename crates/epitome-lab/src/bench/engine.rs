@@ -12,7 +12,7 @@
 //! | [`appends`] | a bare rusqlite loop |
 //! | [`contexts`]: a long session | a short session |
 //! | [`batches`]: summaries that are stored | the same summaries, written in memory |
-//! | [`reading`]: counting and summarizing | the bare tokenizer |
+//! | [`local_speed`]: counting and summarizing | the bare tokenizer |
 //! | [`inline`]: a turn | counting the turn's message |
 //! | [`inline`]: a list that is condensed | counting the list |
 //! | [`memory`] | the size of the database |

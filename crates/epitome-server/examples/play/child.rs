@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use epitome::dialect::{Dialect, Listener};
+use epitome::dialect::{Dialect, UsageListener};
 use serde_json::Value;
 
 use super::{Error, KEY};
@@ -152,7 +152,7 @@ impl<'a> Talk<'a> {
                 _ => {}
             }
         }
-        let mut listener = Listener::new(self.dialect, kind.as_deref());
+        let mut listener = UsageListener::new(self.dialect, kind.as_deref());
         let mut piece = Vec::new();
         loop {
             let size = match length {
@@ -169,17 +169,17 @@ impl<'a> Talk<'a> {
                 line.clear();
                 stream.read_line(&mut line)?;
             }
-            listener.hear(&piece);
+            listener.push(&piece);
             if length.is_some() || size == 0 {
                 break;
             }
         }
         self.stream = Some(stream);
-        let heard = listener.end();
+        let heard = listener.finish();
         let fault = match word.as_str() {
             _ if status != 200 => Some(format!("status {status}")),
             _ if !heard.complete => Some("the answer broke off".to_owned()),
-            _ if heard.counted.is_none() => Some("nothing was counted".to_owned()),
+            _ if heard.usage.is_none() => Some("nothing was counted".to_owned()),
             "condensed" | "untouched" | "off" | "retried" => None,
             other => Some(format!("x-epitome: {other} {}", report["reason"])),
         };

@@ -15,7 +15,7 @@ use epitome_core::slot::Limit;
 use epitome_core::tokens::Counter;
 use epitome_core::track::Tracker;
 
-use super::ready::Spent;
+use super::ready::ModelCall;
 use crate::error::Error;
 use crate::hook::Hooks;
 use crate::lock::lock;
@@ -80,7 +80,7 @@ pub(super) struct WrittenSummary {
 /// The result of a job.
 pub(super) struct SummaryOutcome {
     pub(super) written: Result<WrittenSummary, Failure>,
-    pub(super) spent: Vec<Spent>,
+    pub(super) spent: Vec<ModelCall>,
     pub(super) problems: Vec<String>,
 }
 
@@ -224,7 +224,7 @@ struct SpendRecorder<'a> {
 
 impl SpendRecorder<'_> {
     /// Records the calls. If they were free, the caller waits only briefly for the disk.
-    async fn settle(mut self, free: bool) -> Vec<Spent> {
+    async fn settle(mut self, free: bool) -> Vec<ModelCall> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
         if let Some(engine) = self.engine
@@ -234,7 +234,7 @@ impl SpendRecorder<'_> {
             let wait = if free { RECORD_WAIT } else { Duration::MAX };
             let _ = tokio::time::timeout(wait, recording).await;
         }
-        rows.into_iter().map(Spent::from).collect()
+        rows.into_iter().map(ModelCall::from).collect()
     }
 }
 
@@ -259,7 +259,7 @@ async fn record(engine: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     }
 }
 
-impl From<UsageRow> for Spent {
+impl From<UsageRow> for ModelCall {
     fn from(row: UsageRow) -> Self {
         let UsageRow { model, outcome, input, cached, output, cost, millis, .. } = row;
         Self { model, outcome, input, cached, output, cost, millis }

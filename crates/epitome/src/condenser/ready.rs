@@ -16,7 +16,7 @@ use crate::lock::lock;
 ///
 /// Drop it before the next turn: otherwise the next turn has to copy the list.
 #[derive(Debug)]
-pub struct Ready<'a> {
+pub struct ReadyList<'a> {
     /// The caller's own list.
     pub(super) own: &'a [Message],
     /// The list that is sent instead, if there is one.
@@ -32,7 +32,7 @@ pub struct Ready<'a> {
     pub(super) turn: Turn,
 }
 
-impl Deref for Ready<'_> {
+impl Deref for ReadyList<'_> {
     type Target = [Message];
 
     fn deref(&self) -> &[Message] {
@@ -40,7 +40,7 @@ impl Deref for Ready<'_> {
     }
 }
 
-impl Ready<'_> {
+impl ReadyList<'_> {
     /// Returns whether this is the caller's own list, unchanged.
     pub fn is_untouched(&self) -> bool {
         self.condensed.is_none()
@@ -83,7 +83,7 @@ impl Turn {
 
     /// Waits until the summary in progress for this conversation is finished, and returns its cost. No later report
     /// contains that cost again.
-    pub async fn settled(&self) -> Vec<Spent> {
+    pub async fn settled(&self) -> Vec<ModelCall> {
         let ended = lock(&self.conversation).in_progress();
         if let Some(mut ended) = ended {
             while ended.changed().await.is_ok() {}
@@ -133,7 +133,7 @@ pub struct Report {
     pub stand_in: bool,
     /// Model calls that ended since the last turn, including failed ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub spent: Vec<Spent>,
+    pub spent: Vec<ModelCall>,
     /// Problems on the way, one line each, without any text of the conversation.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
@@ -146,7 +146,7 @@ impl Report {
 
 /// One model call, successful or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Spent {
+pub struct ModelCall {
     /// The name of the model.
     pub model: String,
     /// `kept` if the answer was accepted, or else a word for why it was not used.

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::conversation::{Conversation, ThreadState};
 use super::list_summarizer::ListSummarizer;
-use super::ready::Ready;
+use super::ready::ReadyList;
 use super::{Call, Condenser, CondenserInner, MatchedConversation, SharedConversation};
 use crate::fingerprint::list_address;
 use crate::hidden::Hidden;
@@ -84,7 +84,7 @@ impl Condenser {
 
     /// Like [`Condenser::before`], for a list of this thread. Returns `None` if the list does not belong to it. A list
     /// that differs only in its leading system messages does.
-    pub async fn before_in_thread<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<Ready<'a>> {
+    pub async fn before_in_thread<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<ReadyList<'a>> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
         if !inner.rules.enabled {

@@ -459,7 +459,7 @@ fn invalid_slots_are_refused_with_their_key() {
     );
     refused(
         one("scope", json!("")),
-        "slot[1].scope: is empty; name an author, or leave it out for the whole session",
+        "slot[1].scope: is empty; set it to an author, or leave it out to cover the whole session",
     );
     refused(
         one("trigger", json!("messages(0)")),
@@ -489,7 +489,7 @@ fn invalid_slots_are_refused_with_their_key() {
     );
     refused(
         one("prompt", json!("Sum up.")),
-        "slot[1].prompt: {conversation_text} is missing; the conversation would never be seen",
+        "slot[1].prompt: {conversation_text} is missing; without it, the model does not receive the conversation",
     );
     refused(
         one("profile", json!("poetry")),
@@ -562,7 +562,7 @@ fn invalid_condense_settings_are_refused_with_their_key() {
     );
     refused(
         one("prompt", json!("Sum up.")),
-        "condense.prompt: {conversation_text} is missing; the conversation would never be seen",
+        "condense.prompt: {conversation_text} is missing; without it, the model does not receive the conversation",
     );
     refused(
         one("profile", json!("poetry")),

@@ -1,7 +1,8 @@
 //! Reads a session's state and writes the changes that were decided.
 //!
 //! The session's row is the lock for everything that belongs to the session. A transaction that changes the session
-//! locks the row, and so does a worker that leases one of its slots. In PostgreSQL the lock lasts for two round trips.
+//! locks the row. A worker that leases one of the session's slots locks the row too. In PostgreSQL a change locks the
+//! row for two round trips.
 
 use std::sync::LazyLock;
 
@@ -29,18 +30,18 @@ use super::sql::Sql;
 use super::sql_params::{SqlParam, int, merge_column};
 use super::usage::usage_insert;
 
-/// A subquery for the id of the session with this name.
+/// A subquery that returns the id of the session with the workspace `$1` and the name `$2`.
 macro_rules! session_id {
     () => {
         "(SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open')"
     };
 }
 
-/// Locks the session's row for a change. Weaker than `FOR UPDATE`: a transaction that only needs the row to exist does
-/// not wait.
+/// The SQL clause that locks the session's row for a change. It is weaker than `FOR UPDATE`: a transaction that only
+/// needs the row to exist (`FOR KEY SHARE`) does not wait.
 const LOCK: &str = " FOR NO KEY UPDATE";
 
-/// Reads the session with this name.
+/// Returns the query for a session's row. `lock` is a locking clause, empty for no lock.
 pub(super) fn session_query<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     let sql = format!(
         "SELECT {SESSION}, revision FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'{lock}"
@@ -48,7 +49,7 @@ pub(super) fn session_query<'a>(key: &'a SessionKey, lock: &str) -> Sql<'a> {
     Sql::new(sql, key_params(key)).mergeable()
 }
 
-/// Reads the settings of the session's workspace.
+/// Returns the query for the settings of the session's workspace.
 pub(super) fn settings_query(key: &SessionKey) -> Sql<'_> {
     Sql::new("SELECT settings FROM epitome.workspaces WHERE name = $1", [(&*key.workspace).into()])
         .mergeable()
@@ -58,7 +59,7 @@ fn key_params(key: &SessionKey) -> [SqlParam<'_>; 2] {
     [(&*key.workspace).into(), (&*key.session).into()]
 }
 
-/// Reads the id of the session with this name.
+/// Returns the query for a session's id.
 pub(super) fn session_id_query(key: &SessionKey) -> Sql<'_> {
     let sql = "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open'";
     Sql::new(sql, key_params(key))
@@ -79,7 +80,7 @@ pub(super) async fn stamp(db: &mut dyn Executor, key: &SessionKey) -> OpResult<O
     executor::first(db, Sql::new(sql, key_params(key)), stamp).await
 }
 
-/// Reads a session's state, with everything that `load` requests.
+/// Reads a session's state, with everything that `load` requests. `lock` is a locking clause, empty for no lock.
 pub(super) async fn session_state(
     db: &mut dyn Executor,
     key: &SessionKey,
@@ -105,7 +106,7 @@ pub(super) async fn session_state(
     Ok(state)
 }
 
-/// Reads the earlier append with this idempotency key.
+/// Returns the query for the append that was stored under this idempotency key.
 fn earlier_append_query<'a>(key: &'a SessionKey, idempotency_key: &'a str) -> Sql<'a> {
     let sql = concat!(
         "SELECT body, first, last, created FROM epitome.idempotency WHERE session = ",
@@ -182,12 +183,13 @@ pub(super) async fn change(
     Ok(written)
 }
 
-/// Whether two states of a session are equal, without their logs and summaries.
+/// Whether two states of a session are equal. Logs and summaries are not compared.
 fn is_same(one: &SessionState, two: &SessionState) -> bool {
     one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
 }
 
-/// Returns the membership changes to write. Most messages are by an author who is already a member, and need none.
+/// Returns the membership changes to write. Most messages are by an author who is already a member. If the cache shows
+/// this, the join is left out.
 fn member_changes<'a>(
     db: &dyn Executor,
     before: Option<&SessionRow>,
@@ -220,7 +222,7 @@ async fn write(
             db.finish(batch).await?;
             return Ok(0);
         }
-        (None, None) => return Err(rejected("the session to write to does not exist")),
+        (None, None) => return Err(rejected("the session does not exist, and the change does not create it")),
     };
     let mut writes = SessionWrites { batch, id, key };
     if let Some(row) = &changes.session {
@@ -262,8 +264,8 @@ async fn write(
         writes.push(sql, [id.into(), idempotency_key.as_str().into(), body.into(), first, last, now.into()]);
     }
     write_events(db, &mut writes.batch, key, &changes.events, new_summary.map(|(_, id)| id)).await?;
-    // This query shows after a lost connection whether the changes were committed. It uses rows that are never
-    // overwritten.
+    // If the connection breaks during the commit, this query shows whether the changes were committed. It checks a row
+    // that is never overwritten.
     let commit_check = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
         Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
@@ -279,8 +281,8 @@ async fn write(
     Ok(id)
 }
 
-/// Inserts a session's row, and its workspace's row if that does not exist. Most columns are placeholders for a later
-/// update.
+/// Inserts a session's row, and the workspace's row if it does not exist. Most columns get placeholders, which a later
+/// update replaces.
 pub(super) async fn insert_session(
     db: &mut dyn Executor,
     key: &SessionKey,
@@ -336,7 +338,8 @@ impl<'a> SessionWrites<'a> {
         }
     }
 
-    /// Inserts messages. With a mark (PostgreSQL) all of them use one statement; in SQLite each uses its own.
+    /// Inserts messages. In PostgreSQL, `mark` is set, and one statement inserts all messages. In SQLite, each message
+    /// has its own statement.
     fn insert_messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
         let ([one, all], id) = (&*INSERT, self.id);
         let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(SqlParam::from));
@@ -351,7 +354,8 @@ impl<'a> SessionWrites<'a> {
         }
     }
 
-    /// Writes the new rows of slots, and the new summary, which one of the slots must point to.
+    /// Writes the new rows of slots, and the new summary if there is one. The summary's slot must be among `slots`; its
+    /// row then points to the summary.
     fn write_slots(
         &mut self,
         state: &SessionState,
@@ -366,7 +370,7 @@ impl<'a> SessionWrites<'a> {
             self.update_slot(state.slot(&slot.scope, &slot.name), slot, active);
         }
         if new_summary.is_some() && !is_referenced {
-            return Err(rejected("a new summary has no slot in the same change"));
+            return Err(rejected("the change adds a summary, but does not contain the summary's slot"));
         }
         new_summary.into_iter().for_each(|(row, id)| self.insert_summary(id, row));
         Ok(())
@@ -395,7 +399,7 @@ impl<'a> SessionWrites<'a> {
     }
 
     /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters
-    /// in `state`, which is in no index.
+    /// in `state`, a column that no index contains.
     fn update_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
         let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
         match before.filter(|before| before.active == active) {
@@ -434,8 +438,9 @@ impl<'a> SessionWrites<'a> {
         self.push(sql, params);
     }
 
-    /// Changes a summary's state. If it is superseded, the sources of the slot's earlier summaries are deleted: new
-    /// summaries are only ever built on the current summary and on the one before it, to which an undo returns.
+    /// Changes a summary's state. If the summary is now superseded, the sources of the slot's earlier summaries are
+    /// deleted. They are not needed: a new summary is built on the current summary, or after an undo on the one before
+    /// it.
     fn set_summary_state(&mut self, summary: SummaryId, state: SummaryState) {
         let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
         self.push(sql, [self.id.into(), summary.into(), state_text(state).into()]);
@@ -449,8 +454,8 @@ impl<'a> SessionWrites<'a> {
     }
 }
 
-/// The columns of messages in the order of [`message_params`], without the session, the creation time, and PostgreSQL's
-/// mark.
+/// The columns of a message, in the order of [`message_params`]. The session, the creation time and PostgreSQL's commit
+/// mark are left out.
 pub(super) static MESSAGE_COLUMNS: LazyLock<String> = LazyLock::new(|| format!("{OUTLINE}, opener, body"));
 
 fn message_params(message: &NewMessage) -> [SqlParam<'_>; 21] {
@@ -481,7 +486,8 @@ fn message_params(message: &NewMessage) -> [SqlParam<'_>; 21] {
     ]
 }
 
-/// Two statements: one inserts a single message, the other inserts several messages from a list per column.
+/// Two statements. The first inserts a single message. The second inserts several messages; each parameter is a list
+/// with the values of one column.
 static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
     let placeholders = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
     let (columns, one, all) = (&*MESSAGE_COLUMNS, placeholders(23), placeholders(24));

@@ -1,4 +1,4 @@
-//! Types for changes to a session: the state a change is decided from, and the writes it consists of.
+//! Types for changes to a session: the state from which a change is decided, and the writes of a change.
 
 use epitome_core::message::{Seq, Span, Timestamp};
 use epitome_core::outline::Outline;
@@ -14,35 +14,34 @@ use crate::event::EventBody;
 pub struct EarlierAppend {
     /// The hash of the appended content.
     pub body: Vec<u8>,
-    /// The messages that it created.
+    /// The messages that the append created.
     pub span: Span,
 }
 
-/// What else to read before the decision.
+/// What to read for a decision, in addition to the session's row, settings and slots.
 #[derive(Debug, Clone, Default)]
 pub struct Load {
-    /// The earlier append with this idempotency key.
+    /// If set, the append that was stored under this idempotency key is read.
     pub idempotency: Option<String>,
-    /// Outlines of messages.
+    /// Which message outlines are read.
     pub log: LoadLog,
-    /// The summaries with these ids.
+    /// The ids of the summaries to read.
     pub summaries: Vec<SummaryId>,
-    /// Approximate number of bytes that the change writes. A store that commits several changes together limits their
-    /// sum.
+    /// Approximate number of bytes that the change writes. A store that commits several changes together limits the sum
+    /// of these numbers.
     pub bytes: usize,
 }
 
 /// Which message outlines to read.
 #[derive(Debug, Clone, Default)]
 pub enum LoadLog {
-    /// None.
+    /// No outlines.
     #[default]
     None,
-    /// For a slot that is due: its scope's messages after the first pending trigger event, up to and including the
-    /// newest one. At most 100,000.
+    /// For a slot that is due, with this scope and name: the scope's messages after the first pending trigger event, up
+    /// to and including the newest trigger event. At most 100,000 outlines.
     Pending(Scope, String),
-    /// The call batch that contains this message, by the cuts of the whole log: all messages that must stay together
-    /// with it.
+    /// The call batch that contains this message: all messages of the session that must not be separated from it.
     CallBatch(Seq),
 }
 
@@ -55,13 +54,14 @@ pub struct SessionState {
     pub workspace_settings: String,
     /// The session, if it exists.
     pub session: Option<SessionRow>,
-    /// Its slots.
+    /// The session's slots.
     pub slots: Vec<SlotRow>,
-    /// The append that [`Load::idempotency`] found.
+    /// The append that was stored under the key in [`Load::idempotency`]. `None` if there is no such append or the key
+    /// has expired.
     pub earlier_append: Option<EarlierAppend>,
     /// The outlines that [`Load::log`] requested.
     pub log: Vec<Outline>,
-    /// The summaries that [`Load::summaries`] requested, limited to those of this session.
+    /// The summaries that [`Load::summaries`] requested. Ids of other sessions' summaries are ignored.
     pub summaries: Vec<SummaryRow>,
 }
 
@@ -72,12 +72,12 @@ pub(super) const IDEMPOTENCY_TTL_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
 pub(super) const MAX_PENDING: usize = 100_000;
 
 impl SessionState {
-    /// Creates a state with only the session and its workspace's settings.
+    /// Creates a state that contains only the session and its workspace's settings.
     pub(super) fn bare(now: Timestamp, workspace_settings: String, session: Option<SessionRow>) -> Self {
         Self { now, workspace_settings, session, ..Self::default() }
     }
 
-    /// Returns the range of messages that [`LoadLog::Pending`] requests.
+    /// Returns the range of messages that [`LoadLog::Pending`] requests; `None` if the slot has no such messages.
     pub(super) fn pending(&self, scope: &Scope, name: &str) -> Option<Span> {
         let state = &self.slot(scope, name)?.state;
         Span::new(state.due?.seq.saturating_add(1), state.newest?.seq)
@@ -89,7 +89,7 @@ impl SessionState {
     }
 }
 
-/// The writes of one change; all of them are applied, or none.
+/// The writes of one change. They are applied in one transaction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
     /// The session's new row. Required to create a session; the store sets `id`.
@@ -100,36 +100,37 @@ pub struct Changes {
     pub slots: Vec<SlotRow>,
     /// A new summary. Its slot must be in `slots`; the store makes the slot point to the summary.
     pub summary: Option<SummaryRow>,
-    /// Summaries whose state changes.
+    /// Summaries whose state changes, with the new state.
     pub states: Vec<(SummaryId, SummaryState)>,
-    /// Messages whose flags change: seq, pinned, skip.
+    /// Messages whose flags change: the message's number, its new `pinned` flag and its new `skip` flag.
     pub flags: Vec<(Seq, bool, bool)>,
-    /// Messages whose metadata is replaced.
+    /// Messages whose metadata is replaced, with the new metadata.
     pub metadata: Vec<(Seq, Map<String, Value>)>,
     /// Members that join or leave, in order.
     pub members: Vec<Membership>,
-    /// An append to store under its idempotency key.
+    /// An idempotency key, and the append to store under this key.
     pub idempotency: Option<(String, EarlierAppend)>,
     /// Model calls to record.
     pub usage: Vec<UsageRow>,
-    /// Events that report the change, in order. The store fills in a new summary's id: [`EventBody::with_summary_id`].
+    /// Events that report the change, in order. The store adds the id of the new summary with
+    /// [`EventBody::with_summary_id`].
     pub events: Vec<EventBody>,
 }
 
 impl Changes {
-    /// Whether the change affects contexts of an existing session in any other way than by adding messages.
+    /// Whether the change may alter the contexts of an existing session other than by adding messages.
     pub(super) fn alters_contexts(&self, before: Option<&SessionRow>) -> bool {
         let row = before.zip(self.session.as_ref()).is_some_and(|(before, row)| !row.only_grew_from(before));
         let messages = !self.flags.is_empty() || !self.metadata.is_empty();
         row || messages || self.summary.is_some() || !self.states.is_empty()
     }
 
-    /// Whether the change needs no session: it records model calls at most.
+    /// Whether the change can be written without a session. This is so if it only records model calls.
     pub(super) fn needs_no_session(&self) -> bool {
         *self == Self { usage: self.usage.clone(), ..Self::default() }
     }
 }
 
-/// Decides from a session's state what to write; `None` to write nothing. It must depend on nothing else, because a
-/// store calls it again if another writer changed the session in between.
+/// Decides from a session's state what to write. Returns `None` to write nothing. The result must depend only on the
+/// state: a store calls the function again if another writer has changed the session.
 pub type Decide = Box<dyn Fn(&SessionState) -> Option<Changes> + Send + Sync>;

@@ -1,10 +1,10 @@
-//! Checks stored data for consistency, for any database.
+//! Checks stored data for consistency. The checks are the same for every database.
 //!
-//! [`super::verify`] passes the rows that it reads: a session's messages in order, its summaries, its slots. Derived
-//! values are computed again and compared with the stored ones. No message text stays in memory, and of the summaries
-//! only those of one session, without their text.
+//! [`super::verify`] reads the rows and passes them to the checks: a session's messages in order, then its summaries,
+//! then its slots. Derived values are computed again and compared with the stored values. Message text does not stay in
+//! memory. Only one session's summaries are in memory at a time, without their text.
 //!
-//! Pending work is not checked: a slot that is due is not a fault.
+//! Pending work is not a fault: a slot may be due.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub struct StoreFault {
     pub what: String,
 }
 
-/// Maximum number of faults reported. A store with more of them needs a restored backup, not a longer list.
+/// Maximum number of faults reported. With more faults, a longer list does not help: the operator restores a backup.
 const MAX_FAULTS: usize = 1_000;
 
 /// The faults found so far.
@@ -39,8 +39,8 @@ impl FaultList {
         }
     }
 
-    /// Returns a value that was read. If the stored data is unreadable, adds a fault and returns `None`, so that the
-    /// check continues. Any other error ends the check.
+    /// Returns the value of the result `read`. If stored data was unreadable, adds a fault and returns `None`, so that
+    /// the check continues. Any other error is returned, and ends the check.
     pub(super) fn note<T>(&mut self, at: impl Into<String>, read: OpResult<T>) -> OpResult<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
@@ -66,12 +66,12 @@ impl FaultList {
     }
 }
 
-/// Names a session in a fault.
+/// Formats a session's name for [`StoreFault::at`].
 pub(super) fn session_at(workspace: &str, session: &str) -> String {
     format!("session \"{workspace}/{session}\"")
 }
 
-/// Names a workspace in a fault.
+/// Formats a workspace's name for [`StoreFault::at`].
 pub(super) fn workspace_at(workspace: &str) -> String {
     format!("workspace \"{workspace}\"")
 }

@@ -1,7 +1,7 @@
 //! Defines the operations of a store.
 //!
-//! [`Store`] contains what each database implements itself: connecting, retrying, backing up. Everything else is
-//! written once, as methods of `dyn Store` that pass an operation to [`Store::run`].
+//! The trait [`Store`] contains what each database implements in its own way, such as running an operation, backups and
+//! closing. All other methods are written once, as methods of `dyn Store`. They pass an operation to [`Store::run`].
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,8 +58,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 }
 
 /// Runs an operation on a store: `run!(store, Mode(arguments), |db| future)`, where `Mode` is a variant of
-/// [`AccessMode`]. The arguments move into the operation, which may run on another thread, and the future borrows them.
-/// `key = key.clone()` moves a copy.
+/// [`AccessMode`]. The arguments move into the operation, which may run on another thread. The future borrows them from
+/// there. The argument `key = key.clone()` moves a copy of `key`.
 macro_rules! run {
     ($store:expr, $mode:ident($($arg:ident $(= $own:expr)?),*), |$db:ident| $what:expr) => {{
         $($(let $arg = $own;)?)*
@@ -67,19 +67,20 @@ macro_rules! run {
     }};
 }
 
-/// Stores everything an engine needs. The methods that all databases share are methods of `dyn Store`; `Sqlite` and
-/// `Postgres` dereference to it.
+/// Stores everything an engine needs. `Sqlite` and `Postgres` implement this trait. Methods that are the same for all
+/// databases are methods of `dyn Store`, to which both types dereference.
 ///
-/// To add a store, implement this trait in this crate with its own `Executor`, and make it pass
+/// To support another database, implement this trait and `Executor` in this crate. The new store must pass
 /// `tests/store_contract.rs`.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
-    /// Runs an operation in this access mode. It may run several times; the last run counts.
+    /// Runs an operation in this access mode. The store may run the operation several times; the result of the last run
+    /// counts.
     #[doc(hidden)]
     async fn run(&self, mode: AccessMode, op: ErasedOp) -> Result<()>;
 
     /// Changes a session: reads its state, calls `decide` and writes the changes that it returns. This is the only way
-    /// to write to a session. The whole change is isolated from other writers, and durable when this returns.
+    /// to write to a session. The whole change is isolated from other writers. It is durable when this method returns.
     ///
     /// Returns the id of the session that was written; 0 if there is no session and only model usage was recorded;
     /// `None` if `decide` returned no changes.
@@ -90,25 +91,25 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Waits for a hint from another node that a slot may be ready. A hint may be late, wrong or missing, so workers
-    /// also poll the store. A hint that arrives while no task waits is delivered to the next task that waits. A store
-    /// that is not shared with other nodes never returns.
+    /// also poll the store. A hint that arrives while no task waits is delivered to the next task that waits. If the
+    /// store is not shared with other nodes, this method never returns.
     async fn wait_for_hint(&self) {
         std::future::pending::<()>().await;
     }
 
-    /// Copies the whole store into a new file, while it stays in use.
+    /// Copies the whole store into a new file. The store can be used during the copy.
     async fn backup(&self, to: &Path) -> Result<()>;
 
     /// Finishes the operations in progress and closes the database.
     async fn close(&self);
 
-    /// Assigns numbers to the events of a workspace that have none yet.
+    /// Assigns numbers to those events of a workspace that have no number yet.
     #[doc(hidden)]
     async fn number_events(&self, _workspace: &str) -> Result<()> {
         Ok(())
     }
 
-    /// Returns the position at which the round-robin over workspaces continues.
+    /// Returns the position from which the next round-robin search over workspaces continues.
     #[doc(hidden)]
     fn walk_position(&self) -> Arc<WalkPosition>;
 
@@ -132,14 +133,14 @@ impl dyn Store {
         run!(self, Snapshot(key = key.clone(), load), |db| change::session_state(db, key, load, ""))
     }
 
-    /// Reads the stamp that shows whether a session's contexts changed. This reads one row. `None` if the session does
-    /// not exist.
+    /// Reads a session's stamp, which shows whether its contexts have changed. Reads a single row. Returns `None` if
+    /// the session does not exist.
     pub async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run!(self, ReadCommittedInline(key = key.clone()), |db| change::stamp(db, key))
     }
 
-    /// Reads what a context is built from, as one consistent state. `None` if the session does not exist or `decide`
-    /// returns `None`.
+    /// Reads the data from which a context is built, as one consistent state. Returns `None` if the session does not
+    /// exist or `decide` returns `None`.
     pub async fn window(
         &self,
         key: &SessionKey,
@@ -151,7 +152,7 @@ impl dyn Store {
             true => (AccessMode::SnapshotInline, AccessMode::ReadCommittedInline),
             false => (AccessMode::Snapshot, AccessMode::ReadCommitted),
         };
-        // Only the newest window of the whole session is cached: others are rarely read twice.
+        // Only windows of the whole session without `as_of` are cached: other windows are rarely read twice.
         let cacheable = query.scope == Scope::Session && query.as_of.is_none();
         if let Some(cached) = cache.window(key).filter(|_| cacheable) {
             let args = (key.clone(), cached, Arc::clone(&decide));
@@ -165,7 +166,7 @@ impl dyn Store {
                     cache.put(key, entry);
                     return Ok(Some(window));
                 }
-                // This window could not be extended now, so it could not be extended next time either.
+                // A cached window that cannot be extended now can never be extended later.
                 None => cache.evict_window(key),
             }
         }
@@ -176,8 +177,8 @@ impl dyn Store {
         Ok(read.await?.map(|read| cache.add(key, read, cacheable)))
     }
 
-    /// Reads the outlines of at most `limit` of the scope's messages after `after`. For a session that is still being
-    /// copied, these are the messages copied so far, and the end is unknown.
+    /// Reads the outlines of the scope's messages after message `after`, at most `limit`. For a session that is still
+    /// being copied, returns the messages copied so far, and no [`OutlinesAfter::end`].
     pub async fn outlines_after(
         &self,
         session: SessionId,
@@ -195,14 +196,14 @@ impl dyn Store {
         run!(self, Snapshot(session, pick), |db| read::messages(db, *session, pick))
     }
 
-    /// Reads summaries.
+    /// Reads the summaries that `pick` selects.
     pub async fn summaries(&self, session: SessionId, pick: PickSummaries) -> Result<Vec<SummaryRow>> {
         run!(self, Snapshot(session, pick), |db| read::summaries(db, *session, pick))
     }
 
-    /// Returns the text of the newest summary in the workspace, of any session, that was written for the same model
-    /// request. Requests are compared by their hash ([`super::Facts::request_hash`]). `None` if this session undid such
-    /// a summary: after an undo, the caller expects a different text.
+    /// Returns the text of a summary that was written for the same model request: the newest such summary of any
+    /// session in the workspace. Requests are compared by their hash ([`super::Facts::request_hash`]). Returns `None`
+    /// if there is no such summary, or if `session` undid one: after an undo, the caller expects a different text.
     pub async fn summary_for_request(
         &self,
         workspace: &str,
@@ -215,14 +216,14 @@ impl dyn Store {
         })
     }
 
-    /// Searches messages by their text, newest session and newest message first.
+    /// Searches messages by their text. Hits of the newest session come first, and within a session the newest message.
     pub async fn search(&self, search: Search) -> Result<Portion<Hit>> {
         run!(self, ReadCommitted(search), |db| message_search::search(db, search))
     }
 
-    /// Reads at most `limit` events of a workspace with numbers above `after`, oldest first, of one session or of all.
-    /// Numbers have no gaps within a workspace and are never reused, even after deletions. A workspace retains its
-    /// newest 10,000 events, and not many more.
+    /// Reads at most `limit` events of a workspace whose numbers are above `after`, oldest first. If `session` is set,
+    /// reads only events of that session. Event numbers are assigned without gaps within a workspace, and the numbers
+    /// of deleted events are never reused. A workspace retains about 10,000 events, the newest ones.
     pub async fn events(
         &self,
         workspace: &str,
@@ -237,15 +238,17 @@ impl dyn Store {
         })
     }
 
-    /// Counts the `condensed` events per session, among the events that the workspace retains (about 10,000).
+    /// Counts the `condensed` events of each session. Only events that the workspace still retains (about 10,000) are
+    /// counted.
     pub async fn count_condensed(&self, workspace: &str) -> Result<Vec<(Arc<str>, u64)>> {
         run!(self, ReadCommitted(workspace = workspace.to_owned()), |db| events::count_condensed(
             db, workspace
         ))
     }
 
-    /// Copies messages `1..=through` into a hidden session. The copy runs in several short transactions, so that no
-    /// other writer waits long. A copy that was not finished is removed later.
+    /// Copies messages `1..=through` into a new hidden session, and returns the new session's id. The copy runs in
+    /// several short transactions, so that no other writer waits long. Maintenance removes a copy that was not
+    /// finished.
     pub async fn copy(&self, from: SessionId, through: Seq) -> Result<SessionId> {
         let deleted = || StoreError::Failed { reason: "the session was deleted during the copy".to_owned() };
         let copied = run!(self, Write(from), |db| copy::begin(db, *from))?.ok_or_else(deleted)?;
@@ -258,7 +261,7 @@ impl dyn Store {
                 Ok(Some(last)) if last >= through => break,
                 Ok(Some(last)) => first = last.saturating_add(1),
                 failed => {
-                    // If this fails too, maintenance finds the copy by its age later.
+                    // If this fails too, maintenance removes the copy later, when it has had no write for an hour.
                     let _ = run!(self, Write(copied), |db| copy::abandon(db, *copied));
                     return Err(failed.err().unwrap_or_else(deleted));
                 }
@@ -276,10 +279,10 @@ impl dyn Store {
         revealed
     }
 
-    /// Deletes a session with its messages, summaries and events; usage records stay. The session is invisible when
-    /// this returns. Returns false if it does not exist.
+    /// Deletes a session with its messages, summaries and events. Usage records stay. When this method returns, the
+    /// session is no longer visible. Returns false if the session does not exist.
     pub async fn delete(&self, key: &SessionKey) -> Result<bool> {
-        // The session's unnumbered events use up numbers too, although they are about to be deleted.
+        // First assigns numbers to the session's events, so that deleted events use up numbers in every database.
         self.number_events(&key.workspace).await?;
         let deleted = run!(self, Write(key = key.clone()), |db| copy::delete(db, key))?;
         self.window_cache().evict(key);
@@ -288,21 +291,23 @@ impl dyn Store {
     }
 }
 
-/// Slots: which are due, and which worker has leased them.
+/// Leases on slots, and the queue of slots that have work.
 impl dyn Store {
-    /// Leases a slot that is ready: it is due, and no worker has an unexpired lease on it. Takes the longest-waiting
-    /// slot of the workspace whose turn it is ([`LeaseRequest::after`]). If the slot is due only because of elapsed
-    /// time, its trigger fires now. The slot's fencing token is incremented.
+    /// Leases a slot that is ready. A slot is ready if it is due and no worker has an unexpired lease on it. The
+    /// round-robin position [`LeaseRequest::after`] selects the workspace, and the longest-waiting ready slot of this
+    /// workspace is leased. If the slot is due only because of elapsed time, its trigger fires now. The slot's fencing
+    /// token is incremented.
     ///
-    /// Workers call this often, mostly without result. It therefore examines a bounded number of slots, regardless of
-    /// how many are ready. A slot whose session is being written at the same time may be skipped.
+    /// Workers call this method often, and usually no slot is ready. The method examines a limited number of slots,
+    /// regardless of how many are ready. It may skip a slot whose session is being written at the same time.
     pub async fn lease(&self, request: LeaseRequest) -> Result<Option<Lease>> {
         let Some(now) = run!(self, ReadCommittedInline(), |db| lease::anything_ready(db))? else {
             return Ok(None);
         };
         let poll = Arc::new(LeasePoll { request, now, position: self.walk_position() });
         let filters = run!(self, ReadCommitted(poll = Arc::clone(&poll)), |db| poll.choose_slots(db))?;
-        // Each attempt is its own transaction, so a failed attempt leaves no locks that others would wait for.
+        // Each attempt is its own transaction, so a failed attempt leaves no locks for which other transactions would
+        // wait.
         for filter in &filters {
             let attempt =
                 run!(self, WriteKeepCache(poll = Arc::clone(&poll), filter = filter.clone()), |db| {
@@ -327,9 +332,9 @@ impl dyn Store {
         Ok(None)
     }
 
-    /// Counts the workspace's slots that have work now or later, and returns at most `limit` of them, longest-waiting
-    /// first. Without a workspace it covers all of them, which is meant for operators. It is called often: its cost
-    /// depends on the number of slots with work, not on the number of sessions.
+    /// Counts the slots of a workspace that have work, and returns at most `limit` of these slots, longest-waiting
+    /// first. If `workspace` is `None`, reads the slots of all workspaces; this is meant for operators. The cost
+    /// depends on the number of slots with work, not on the number of sessions, because callers use this often.
     pub async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
         run!(self, Snapshot(workspace = workspace.map(str::to_owned), limit), |db| {
             queue::queue(db, workspace.as_deref(), *limit)
@@ -350,8 +355,8 @@ impl dyn Store {
         run!(self, Snapshot(pick), |db| keyring::pick(db, pick))
     }
 
-    /// Revokes a key; if a workspace is named, only a key of that workspace. A key that is already revoked does not
-    /// change. Returns false if there is no such key.
+    /// Revokes the key with this id. If `workspace` is set, the key must belong to that workspace. A key that is
+    /// already revoked does not change. Returns false if there is no such key.
     pub async fn revoke_key(&self, id: &str, workspace: Option<&str>) -> Result<bool> {
         run!(self, WriteKeepCache(id = id.to_owned(), workspace = workspace.map(str::to_owned)), |db| {
             keyring::revoke(db, id, workspace.as_deref())
@@ -361,8 +366,8 @@ impl dyn Store {
 
 /// Message lists that the proxy condensed.
 impl dyn Store {
-    /// Returns the stored state of the longest prefix of this message list. `chain` contains the hash of each prefix:
-    /// of the first message, of the first two, and so on.
+    /// Finds the longest prefix of a message list for which a state is stored, and returns this state. `chain` contains
+    /// the hash of each prefix: of the first message, of the first two messages, and so on.
     pub async fn find_proxy_state(
         &self,
         workspace: &str,
@@ -374,21 +379,23 @@ impl dyn Store {
     }
 
     /// Stores the state of a condensed list and replaces the earlier state of the same list. A workspace retains the
-    /// newest 1,000.
+    /// newest 1,000 states.
     pub async fn store_proxy_state(&self, workspace: &str, row: ProxyStateRow) -> Result<()> {
         run!(self, WriteKeepCache(workspace = workspace.to_owned(), row), |db| proxy_state::store(
             db, workspace, row
         ))
     }
 
-    /// Adds to this hour's proxy usage. After the first 100 models in an hour, further models are counted as `other`.
+    /// Adds `more` to the workspace's proxy usage of the current hour. After the first 100 models in an hour, further
+    /// models are counted as `other`.
     pub async fn add_proxy_usage(&self, workspace: &str, more: Vec<ProxyUsage>) -> Result<()> {
         run!(self, WriteKeepCache(workspace = workspace.to_owned(), more), |db| {
             usage::add_proxy_usage(db, workspace, more)
         })
     }
 
-    /// Returns proxy usage since the hour that contains `since`, summed by model.
+    /// Returns proxy usage since the start of the hour that contains `since`, summed by model and by
+    /// [`ProxyUsage::shadow`].
     pub async fn proxy_usage(&self, workspace: &str, since: Timestamp) -> Result<Vec<ProxyUsage>> {
         run!(self, ReadCommitted(workspace = workspace.to_owned(), since), |db| {
             usage::proxy_usage(db, workspace, *since)
@@ -403,7 +410,7 @@ impl dyn Store {
         run!(self, WriteKeepCache(usage), |db| usage::record(db, usage))
     }
 
-    /// Returns sums over recorded model calls.
+    /// Returns sums of the recorded model calls that `query` selects.
     pub async fn usage(&self, query: UsageQuery) -> Result<Vec<UsageSum>> {
         run!(self, ReadCommitted(query), |db| usage::usage(db, query))
     }
@@ -429,7 +436,7 @@ impl dyn Store {
         })
     }
 
-    /// Lists a workspace's authors. `Listing::after` is not supported: they are not listed by name.
+    /// Lists a workspace's authors. `Listing::after` is not supported, because authors are not listed by name.
     pub async fn authors(&self, workspace: &str, listing: Listing<AuthorRow>) -> Result<ListPage<AuthorRow>> {
         run!(self, Snapshot(workspace = workspace.to_owned(), listing), |db| {
             page(db, List::authors(workspace), listing, decode::author)

@@ -1,6 +1,7 @@
 //! Copies and deletes sessions.
 //!
-//! Copying, and removing the rows of a deleted session, run in pieces of limited size, so that no transaction is long.
+//! Messages are copied in pieces of limited size, and the rows of a deleted session are removed in such pieces too. So
+//! every transaction is short.
 
 use std::collections::HashMap;
 
@@ -20,7 +21,7 @@ use crate::event::EventBody;
 /// A copied session that is about to become visible.
 #[derive(Debug, Clone)]
 pub struct CopiedSession {
-    /// The copy's id, from `Store::copy`.
+    /// The copy's id, which `Store::copy` returned.
     pub id: SessionId,
     /// The copy's row.
     pub row: SessionRow,
@@ -33,7 +34,7 @@ pub struct CopiedSession {
 }
 
 impl CopiedSession {
-    /// Gives the summaries new ids 1, 2, 3 … in the order of their old ids.
+    /// Replaces the summaries' ids with 1, 2, 3 … in the order of the old ids. Updates all references to the summaries.
     pub(super) fn renumber(&mut self) {
         self.summaries.sort_by_key(|summary| summary.id);
         let numbers: HashMap<SummaryId, SummaryId> =
@@ -54,7 +55,8 @@ const COPY_CHUNK: Seq = 500;
 /// Maximum number of bytes copied in one transaction, unless a single message is larger: 4 MiB.
 const COPY_BYTES: u64 = 4 << 20;
 
-/// Creates the hidden session that messages are copied into. `None` if the source session does not exist.
+/// Creates the hidden session into which messages are copied, and copies the members. Returns its id; `None` if the
+/// source session does not exist.
 pub(super) async fn begin(db: &mut dyn Executor, from: SessionId) -> OpResult<Option<SessionId>> {
     let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
     let key = |row: RowRef<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
@@ -66,7 +68,8 @@ pub(super) async fn begin(db: &mut dyn Executor, from: SessionId) -> OpResult<Op
     Ok(Some(copied))
 }
 
-/// Copies the next messages and returns the last one copied. `None` if either session no longer exists.
+/// Copies messages from `first` on, not beyond `through`. Returns the last message copied; `None` if the source or the
+/// copy no longer exists.
 pub(super) async fn copy_chunk(
     db: &mut dyn Executor,
     from: SessionId,
@@ -81,7 +84,7 @@ pub(super) async fn copy_chunk(
         "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
         [from.into(), first.into(), last_possible.into()],
     );
-    // If no rows are left, the copy is complete.
+    // `last` starts with `through`: if no rows are left, the copy is complete.
     let (mut both, mut last, mut bytes) = (Vec::new(), through, 0u64);
     let each = |row: RowRef<'_>| {
         let before = bytes;
@@ -97,7 +100,7 @@ pub(super) async fn copy_chunk(
     if both.len() != 2 {
         return Ok(None);
     }
-    // After a lost response the messages may already be copied.
+    // If an earlier attempt was committed but its response was lost, the messages are already copied.
     let columns = &*MESSAGE_COLUMNS;
     let sql = Sql::per_database(
         format!(
@@ -110,7 +113,7 @@ pub(super) async fn copy_chunk(
         ),
         [from.into(), to.into(), first.into(), last.into()],
     );
-    // Shows that the copy is still in progress, so that maintenance does not remove it.
+    // Updates the time of the copy's last write. Without recent writes, maintenance would remove the copy.
     let touch = "UPDATE epitome.sessions SET updated = $2 WHERE id = $1";
     let touch = Sql::new(touch, [to.into(), db.now().await?.into()]);
     db.finish(SqlBatch::new().add(sql).add(touch)).await?;
@@ -123,8 +126,8 @@ pub(super) async fn abandon(db: &mut dyn Executor, copied: SessionId) -> OpResul
     db.finish_checked(SqlBatch::new().add(Sql::new(sql, [copied.into()])), None).await
 }
 
-/// Makes a copied session visible, after [`CopiedSession::renumber`]. False if the name is taken or the copy does not
-/// exist.
+/// Makes a copied session visible. The caller has called [`CopiedSession::renumber`]. Returns false if the name is
+/// taken or the copy does not exist.
 pub(super) async fn reveal(db: &mut dyn Executor, key: &SessionKey, copy: &CopiedSession) -> OpResult<bool> {
     let copied = copy.id;
     let sql = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'hidden' FOR UPDATE";
@@ -146,8 +149,8 @@ pub(super) async fn reveal(db: &mut dyn Executor, key: &SessionKey, copy: &Copie
     Ok(true)
 }
 
-/// Marks a session as deleted. Its slots are removed at once, so that no worker leases them, and so are its events. Its
-/// other rows are removed later by maintenance.
+/// Marks a session as deleted. Its slots and events are removed at once, so that no worker leases a slot. Maintenance
+/// removes the other rows later. Returns false if the session does not exist.
 pub(super) async fn delete(db: &mut dyn Executor, key: &SessionKey) -> OpResult<bool> {
     let sql =
         "SELECT id FROM epitome.sessions WHERE workspace = $1 AND name = $2 AND state = 'open' FOR UPDATE";
@@ -167,22 +170,24 @@ pub(super) const REMOVE_CHUNK: i64 = 1_000;
 /// Age in milliseconds after which an unfinished copy without writes counts as abandoned: 1 hour.
 pub(super) const ABANDONED_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// Marks some of the copies as deleted that had no writes for [`ABANDONED_MILLIS`].
+/// Returns the statement that marks abandoned copies as deleted: at most [`REMOVE_CHUNK`] copies that had no write for
+/// [`ABANDONED_MILLIS`].
 pub(super) fn abandon_stale_copies(now: Timestamp) -> Sql<'static> {
     let sql = "UPDATE epitome.sessions SET state = 'gone' WHERE id IN (SELECT id FROM epitome.sessions \
          WHERE state <> 'open' AND state = 'hidden' AND updated < $1 LIMIT $2)";
     Sql::new(sql, [now.0.saturating_sub(ABANDONED_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Deletes some of the expired idempotency keys. Returns a row for each.
+/// Returns the statement that deletes at most [`REMOVE_CHUNK`] expired idempotency keys. It returns a row for each
+/// deleted key.
 pub(super) fn delete_expired_keys(now: Timestamp) -> Sql<'static> {
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
     Sql::new(sql, [now.0.saturating_sub(IDEMPOTENCY_TTL_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Removes a part of a deleted session: its messages first, then its other rows, then its own row. Returns whether more
-/// remains.
+/// Removes a piece of a deleted session: first messages, then other rows, and the session's own row last. Returns
+/// whether rows remain.
 pub(super) async fn remove_chunk(db: &mut dyn Executor, session: SessionId) -> OpResult<bool> {
     let params = || [session.into(), REMOVE_CHUNK.into()];
     let lock = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state = 'gone' FOR UPDATE SKIP LOCKED";

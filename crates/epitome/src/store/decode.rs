@@ -65,7 +65,7 @@ pub(super) trait ReadRow {
 /// A row passed to a reading function.
 pub(super) type RowRef<'a> = &'a dyn ReadRow;
 
-/// Serializes a value for a JSON column. The types used here always serialize.
+/// Serializes a value for a JSON column. Serialization cannot fail for the types that are used here.
 pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -92,19 +92,19 @@ pub(super) fn scope_of(text: &str) -> Scope {
     if text.is_empty() { Scope::Session } else { Scope::Author(text.into()) }
 }
 
-/// Roles, indexed by their number in columns.
+/// All roles. A column stores a role as its index in this list.
 pub(super) const ROLES: [Role; 6] =
     [Role::System, Role::Developer, Role::User, Role::Assistant, Role::Tool, Role::Peer];
 
-/// Cuts, indexed by their number in columns.
+/// All cuts. A column stores a cut as its index in this list.
 pub(super) const CUTS: [Cut; 3] = [Cut::InCall, Cut::InLoop, Cut::Legal];
 
 pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
     all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
-/// Packs an outline's flags into bits, lowest first: leading, opens a turn (used by the index `messages_openers`),
-/// thinking, stray.
+/// Packs an outline's flags into one number: `leading` is bit 0, `opens_turn` bit 1 (used by the index
+/// `messages_openers`), `thinking` bit 2, and `stray` bit 3.
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
     let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
     bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
@@ -123,8 +123,8 @@ fn state_of(text: &str) -> Option<SummaryState> {
     all.into_iter().find(|state| state_text(*state) == text)
 }
 
-/// Makes plain text (not JSON) storable. PostgreSQL cannot store U+0000, so it is replaced with its symbol, U+2400.
-/// People do not type this character, but the output of a program may contain it.
+/// Converts plain text (not JSON) for storage. PostgreSQL cannot store U+0000, which the output of a program may
+/// contain. It is replaced with its printable symbol, U+2400.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }
@@ -139,7 +139,8 @@ pub(super) fn notes(row: RowRef<'_>, at: usize) -> OpResult<Map<String, Value>> 
     if row.text(at)?.is_empty() { Ok(Map::new()) } else { read_json(row, at) }
 }
 
-/// Returns the element of `all` whose index is stored at this position.
+/// Returns the element of `all` whose index is stored at this position. `none` is the error text if there is no such
+/// element.
 fn one_of<T: Copy>(all: &[T], row: RowRef<'_>, at: usize, none: &str) -> OpResult<T> {
     let number = usize::try_from(row.int(at)?).unwrap_or(usize::MAX);
     all.get(number).copied().ok_or_else(|| damaged(none))
@@ -149,7 +150,7 @@ fn one_of<T: Copy>(all: &[T], row: RowRef<'_>, at: usize, none: &str) -> OpResul
 pub(super) const OUTLINE: &str = "seq, role, author, turn, tokens, before, chars, longest, calls, answers, \
      own_answers, open, own_open, shape, pinned, skip, cut, own_cut, at";
 
-/// The position after the columns of [`OUTLINE`].
+/// The position of the first column after those of [`OUTLINE`].
 pub(super) const AFTER_OUTLINE: usize = 19;
 
 pub(super) fn outline(row: RowRef<'_>) -> OpResult<Outline> {
@@ -182,12 +183,13 @@ pub(super) fn outline(row: RowRef<'_>) -> OpResult<Outline> {
     })
 }
 
-/// Reads a message from a row of [`OUTLINE`] and the body. Returns the body's size in bytes too.
+/// Reads a message from a row with the columns of [`OUTLINE`] and then the body. Also returns the body's size in bytes.
 pub(super) fn message_row(row: RowRef<'_>) -> OpResult<(Message, u64)> {
     message_at(&outline(row)?, row, AFTER_OUTLINE)
 }
 
-/// Reads the message of this outline, whose body is at this position. Returns the body's size in bytes too.
+/// Reads a message from its outline and from the body at this position of the row. Also returns the body's size in
+/// bytes.
 pub(super) fn message_at(shape: &Outline, row: RowRef<'_>, at: usize) -> OpResult<(Message, u64)> {
     let body = row.text(at)?;
     let message = restore_message(shape, body)
@@ -195,11 +197,11 @@ pub(super) fn message_at(shape: &Outline, row: RowRef<'_>, at: usize) -> OpResul
     Ok((message, body.len() as u64))
 }
 
-/// The columns that [`session`] reads, and the name and the workspace.
+/// The columns that [`session`] reads, and the names of the session and of its workspace.
 pub(super) const SESSION: &str = "id, encoding, tracker, opener, batch_from, batch_skipped, skipped, settings, metadata, \
      created, updated, name, workspace, attributes";
 
-/// The position after the columns of [`SESSION`].
+/// The position of the first column after those of [`SESSION`].
 pub(super) const AFTER_SESSION: usize = 14;
 
 /// The positions of the session's name and the workspace's name in [`SESSION`].
@@ -250,7 +252,8 @@ pub(super) fn slot(row: RowRef<'_>) -> OpResult<SlotRow> {
 /// The columns that [`summary`] reads.
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
-/// Like [`SUMMARY`], without the content of the sources, which is large. NULL still marks deleted sources.
+/// Like [`SUMMARY`], but without the text of the sources, which is long. The column is NULL if the sources were
+/// deleted, and empty otherwise.
 pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, \
      CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 

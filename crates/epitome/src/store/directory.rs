@@ -1,7 +1,7 @@
 //! Types for workspaces, authors and session members, and for paginated lists of them.
 //!
-//! Lists are read in order of age, one page at a time, and include the total count. The caller may pass a filter; then
-//! all rows are read one by one, and only those of the page stay in memory.
+//! Lists are sorted by age, and are read one page at a time with the total count. If the caller passes a filter, all
+//! rows are read one by one. Only the rows of the page stay in memory.
 
 use std::sync::Arc;
 
@@ -48,9 +48,9 @@ pub struct MemberRow {
 /// A change to a session's members.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Membership {
-    /// Adds an author to the session, unless already a member. Creates the author if necessary. Attributes are merged
-    /// into the member's stored attributes: within each API's object, a new field replaces the stored one and the other
-    /// fields stay.
+    /// Adds an author to the session if the author is not a member yet. Creates the author if necessary. The attributes
+    /// are merged into the member's stored attributes: within each API's object, a new field replaces the stored field
+    /// of the same name, and the other fields stay.
     Join(Arc<str>, Option<Map<String, Value>>),
     /// Removes an author from the session. The author's messages stay.
     Leave(Arc<str>),
@@ -58,8 +58,8 @@ pub enum Membership {
     LeaveAll,
 }
 
-/// Merges new attributes into the stored ones: within each API's object, a new field replaces the stored one, and the
-/// other fields stay.
+/// Merges new attributes into the stored attributes. Within each API's object, a new field replaces the stored field of
+/// the same name, and the other fields stay.
 pub(super) fn merge_attributes(stored: &mut Map<String, Value>, new: &Map<String, Value>) {
     for (api, fields) in new {
         match (stored.get_mut(api), fields) {
@@ -74,19 +74,20 @@ pub(super) fn merge_attributes(stored: &mut Map<String, Value>, new: &Map<String
 /// A filter: returns whether an item belongs in the list.
 pub type ListFilter<T> = Box<dyn Fn(&T) -> bool + Send + Sync>;
 
-/// Selects a page of a list. The order is by age, unless `after` is set.
+/// Selects a page of a list. The list is sorted by age, or by name if `after` is set.
 pub struct Listing<T> {
     /// The filter; `None` includes all items.
     pub filter: Option<ListFilter<T>>,
-    /// Only the item with this name.
+    /// If set, only the item with this name is returned.
     pub name: Option<Arc<str>>,
-    /// Orders by name and returns only items after this name. The total is not counted then.
+    /// If set, the list is sorted by name, and only items after this name are returned. The total is then only the
+    /// number of items on the page.
     pub after: Option<Arc<str>>,
     /// Number of items to skip.
     pub skip: u64,
     /// Maximum number of items.
     pub limit: usize,
-    /// Newest first.
+    /// Whether the newest items come first.
     pub reverse: bool,
 }
 
@@ -114,7 +115,7 @@ impl<T> Listing<T> {
 pub struct ListPage<T> {
     /// The items on the page, oldest first by default.
     pub items: Vec<T>,
-    /// Total number of items that match the filter.
+    /// Total number of items that match the filter, on all pages.
     pub total: u64,
 }
 
@@ -144,8 +145,8 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Decides the new row of a workspace or an author from the stored one; `None` to write nothing. It must depend on
-/// nothing else, because a store may call it again.
+/// Decides the new row of a workspace or an author from the stored row, which is `None` if it does not exist. Returns
+/// `None` to write nothing. The result must depend only on the stored row, because a store may call the function again.
 pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
 
 /// The result of deleting a workspace.

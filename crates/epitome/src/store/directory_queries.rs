@@ -25,12 +25,12 @@ pub(super) struct List<'a> {
     table: &'static str,
     /// The index that SQLite uses to list by age.
     index: &'static str,
-    /// The condition for rows. Its values are in `params`.
+    /// The SQL condition for the rows of the list. `params` contains its values.
     condition: &'static str,
     params: Vec<SqlParam<'a>>,
     /// The columns that order the rows by age.
     age: &'static [&'static str],
-    /// The column of the name. It may be preceded by a further condition.
+    /// The column of the name. For members, a further condition precedes the column.
     name: &'static str,
 }
 
@@ -90,7 +90,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Returns the query for the total; `None` if the listing has a name, a start name or a filter.
+    /// Returns the query for the total count; `None` if the listing has `name`, `after` or `filter`.
     pub(super) fn count<T>(&self, listing: &Listing<T>) -> Option<Sql<'a>> {
         let (from, params) = self.rows(listing);
         let all = listing.name.is_none() && listing.after.is_none() && listing.filter.is_none();
@@ -179,7 +179,7 @@ pub(super) fn run_decision<T>(decide: impl FnOnce() -> T) -> OpResult<T> {
     catch_unwind(AssertUnwindSafe(decide)).map_err(|_| rejected("a decision function panicked"))
 }
 
-/// Selects a workspace's row and locks it.
+/// Returns the query for a workspace's row. `lock` is a locking clause.
 fn workspace_query<'a>(name: &'a str, lock: &str) -> Sql<'a> {
     let sql = format!("SELECT {WORKSPACE} FROM epitome.workspaces WHERE name = $1 AND NOT deleted{lock}");
     Sql::new(sql, [name.into()])
@@ -188,8 +188,8 @@ fn workspace_query<'a>(name: &'a str, lock: &str) -> Sql<'a> {
 /// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it
 /// was created.
 pub(super) async fn ensure_workspace(db: &mut dyn Executor, name: &str) -> OpResult<bool> {
-    // Usually it exists and needs no write. This weak lock conflicts only with a deletion, which locks with `FOR
-    // UPDATE`.
+    // Usually the workspace exists, and no write is needed. This weak lock conflicts only with a deletion, which locks
+    // with `FOR UPDATE`.
     let sql = "SELECT 1 FROM epitome.workspaces WHERE name = $1 AND NOT deleted FOR KEY SHARE";
     let (mut exists, mut created) = (false, false);
     db.run(SqlBatch::new().any(Sql::new(sql, [name.into()]), &mut exists)).await?;
@@ -210,7 +210,8 @@ pub(super) async fn change_workspace(
     let before = executor::first(db, workspace_query(name, " FOR NO KEY UPDATE"), decode::workspace).await?;
     let Some(row) = run_decision(|| decide(before.as_ref()))? else { return Ok(()) };
     if !ensure_workspace(db, name).await? && before.is_none() {
-        // Another transaction created it after the decision, which was based on a missing row.
+        // `decide` saw no row, but another transaction has created the workspace since. So the operation must run
+        // again.
         return Err(OpError::Conflict);
     }
     let sql = "UPDATE epitome.workspaces SET settings = $2, metadata = $3, attributes = $4, revision = revision + 1 \
@@ -234,8 +235,8 @@ pub(super) async fn delete_workspace(db: &mut dyn Executor, name: &str) -> OpRes
         if executor::first(db, Sql::new(sql, [name.into()]), |_| Ok(())).await?.is_some() {
             return Ok(WorkspaceDeletion::HasSessions);
         }
-        // No visible session is left that could refer to the authors. A copy in progress would become visible with
-        // members whose authors are deleted, so it is marked as deleted too.
+        // No visible session refers to the authors any more. A copy in progress is marked as deleted too: otherwise it
+        // would become visible with members whose authors do not exist.
         statements.extend([
             "UPDATE epitome.sessions SET state = 'gone' WHERE workspace = $1 AND state = 'hidden'",
             "DELETE FROM epitome.authors WHERE workspace = $1",
@@ -261,8 +262,8 @@ pub(super) async fn change_author(
     let Some(row) = run_decision(|| decide(before.as_ref()))? else { return Ok(()) };
     ensure_workspace(db, workspace).await?;
     if before.is_none() {
-        // Two transactions that both find no author must not both decide on that: one insert fails, and its change runs
-        // again.
+        // If two transactions both find no author, one of the two inserts fails. That transaction runs again, and then
+        // finds the author.
         let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3)";
         let params = [workspace.into(), name.into(), db.now().await?.into()];
         db.run(SqlBatch::new().add(Sql::new(sql, params))).await?;
@@ -279,13 +280,14 @@ async fn ensure_author(db: &mut dyn Executor, workspace: &str, name: &str, now: 
     if let Some(id) = found {
         return Ok(id);
     }
-    // If another transaction was faster, the update writes the same name, so that the row and its id are returned.
+    // If another transaction has inserted the author first, the update writes the same name again, so that the
+    // statement returns the existing id.
     let sql = "INSERT INTO epitome.authors (workspace, name, created) VALUES ($1, $2, $3) \
          ON CONFLICT (workspace, name) DO UPDATE SET name = excluded.name RETURNING id";
     executor::number(db, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
 }
 
-/// Changes the members of a session, whose row must be locked.
+/// Adds statements that change a session's members to `batch`. The session's row must be locked.
 pub(super) async fn write_member_changes<'a>(
     db: &mut dyn Executor,
     batch: &mut SqlBatch<'a>,

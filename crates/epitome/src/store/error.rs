@@ -7,13 +7,13 @@ pub(super) type Result<T, E = StoreError> = std::result::Result<T, E>;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// Another writer does not release the lock. Try again.
-    #[error("the database is locked by another process; try again, or see who else has it open")]
+    /// Another writer has locked the database and did not release the lock in time. Try again.
+    #[error("the database is locked by another process; try again, or check which other process uses it")]
     Busy,
-    /// The database server does not respond. The store retries for a while before it returns this. The same call may
-    /// succeed later.
+    /// The database server does not respond. The store retries for a limited time before it returns this error. The
+    /// same call may succeed later.
     #[error(
-        "the database at {place} cannot be reached: {reason}; several retries failed, check that it is running"
+        "the database at {place} cannot be reached: {reason}; retries failed too; check that the database is running"
     )]
     Unavailable {
         /// The server and database, without the password.
@@ -21,10 +21,11 @@ pub enum StoreError {
         /// The last error.
         reason: String,
     },
-    /// A SQLite file is being migrated into the database, or was since the store was opened. The data in it changed.
+    /// A SQLite file is being migrated into the database, or was migrated after the store was opened. The data has
+    /// changed, so the store must be opened again.
     #[error(
-        "a file is being migrated into the database at {place}, or was since this process opened it; open it again when \
-         `epitome migrate` is done"
+        "a SQLite file is being migrated into the database at {place}, or was migrated after this process opened it; restart this process when \
+         `epitome migrate` is finished"
     )]
     Migrating {
         /// The server and database, without the password.
@@ -37,7 +38,7 @@ pub enum StoreError {
         path: String,
     },
     /// The database cannot be written.
-    #[error("{path} cannot be written: {reason}; check its owner, and that it is not mounted read-only")]
+    #[error("{path} cannot be written: {reason}; check the permissions of the file and its directory, and that the disk is not mounted read-only")]
     ReadOnly {
         /// The path of the database.
         path: String,
@@ -68,7 +69,7 @@ pub enum StoreError {
     },
     /// A newer release wrote the database.
     #[error(
-        "{path} was written by a newer Epitome (schema {found}, this release supports up to {supported}); use the newer release"
+        "{path} was written by a newer release of Epitome: its schema version is {found}, and this release supports up to {supported}; use the newer release"
     )]
     Newer {
         /// The path of the database.
@@ -79,7 +80,7 @@ pub enum StoreError {
         supported: i64,
     },
     /// Stored data is invalid. Restore a backup.
-    #[error("{path} is damaged: {reason}; make a copy of it, then restore a backup")]
+    #[error("{path} is damaged: {reason}; keep a copy of the damaged data, then restore a backup")]
     Damaged {
         /// The path of the database.
         path: String,

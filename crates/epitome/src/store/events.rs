@@ -1,7 +1,8 @@
 //! Writes and reads events. An event is written in the same transaction as the change that it reports.
 //!
 //! Event numbers have no gaps within a workspace. SQLite assigns them in the change's own transaction. In PostgreSQL
-//! this would make all writers of a workspace wait for each other, so there a reader of the events assigns them later.
+//! this would make all writers of a workspace wait for each other. So there the numbers are assigned later, when events
+//! are read or by maintenance.
 
 use std::sync::Arc;
 
@@ -15,10 +16,11 @@ use crate::event::{EventBody, Events};
 /// Number of events retained per workspace. Slightly more may be stored, because old events are deleted in groups.
 pub(super) const RETAINED_EVENTS: i64 = 10_000;
 
-/// Number of new events after which SQLite deletes the old ones.
+/// In SQLite, old events are deleted each time this number of new events was written.
 const TRIM_EVERY: i64 = 64;
 
-/// A SQLite expression for the newest event number assigned in a workspace, even if that event was deleted.
+/// A SQLite expression for the highest event number that was ever assigned in a workspace. The event itself may be
+/// deleted.
 macro_rules! newest {
     () => {
         "max(coalesce((SELECT max(id) FROM events WHERE workspace = ?1), 0), \
@@ -26,7 +28,7 @@ macro_rules! newest {
     };
 }
 
-/// A SQLite query for the newest event number assigned in a workspace.
+/// A SQLite query for the highest event number that was ever assigned in a workspace.
 pub(super) const NEWEST_NUMBER: &str = concat!("SELECT ", newest!());
 
 /// Writes events of a session, whose row must exist. `new_summary` is the id of the summary that the same change adds.
@@ -59,7 +61,7 @@ pub(super) async fn write_events<'a>(
     Ok(())
 }
 
-/// Deletes a session's events. Their numbers are not reused.
+/// Adds statements that delete a session's events to `batch`. The numbers of deleted events are not reused.
 pub(super) fn delete_session_events<'a>(batch: &mut SqlBatch<'a>, key: &'a SessionKey) {
     let params = || [(&*key.workspace).into(), (&*key.session).into()];
     batch.push(Sql::per_database(
@@ -67,11 +69,11 @@ pub(super) fn delete_session_events<'a>(batch: &mut SqlBatch<'a>, key: &'a Sessi
         concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1 AND ?2 IS NOT NULL"),
         params(),
     ));
-    // A workspace retains few enough events for a scan.
+    // This scans all events of the workspace. There are only about 10,000.
     batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", params()));
 }
 
-/// Reads the events after a number, of one session or of all.
+/// Reads at most `limit` events with numbers above `after`. If `session` is set, reads only events of that session.
 pub(super) async fn read(
     db: &mut dyn Executor,
     workspace: &str,
@@ -100,7 +102,8 @@ pub(super) async fn read(
     Ok(Events { events, oldest: oldest.unwrap_or_else(|| newest.saturating_add(1)), newest })
 }
 
-/// Counts the `condensed` events per session. A workspace retains few enough events for a scan.
+/// Counts the `condensed` events of each session. This scans all events of the workspace, of which there are only about
+/// 10,000.
 pub(super) async fn count_condensed(
     db: &mut dyn Executor,
     workspace: &str,

@@ -1,8 +1,8 @@
 //! Runs batches of SQL statements against a database.
 //!
-//! The code that all stores share is written once, against [`Executor`]. PostgreSQL handles a batch in one round trip,
-//! so callers put every statement into a batch that does not depend on the result of another. SQLite runs the
-//! statements one after the other, synchronously. Rows are read in place, so only the needed values are copied.
+//! The code that all stores share uses the trait [`Executor`]. PostgreSQL handles a batch in one round trip. So callers
+//! combine all statements that do not depend on each other's results into one batch. SQLite runs the statements of a
+//! batch one after the other. Callbacks read each row in place, so only the needed values are copied.
 //!
 //! This module does not depend on how the database is connected, or on what the statements do.
 
@@ -21,7 +21,7 @@ use super::sql::Sql;
 /// Reads a row, and returns whether the next row is needed.
 pub(super) type OnRow<'a> = Box<dyn FnMut(RowRef<'_>) -> OpResult<bool> + Send + 'a>;
 
-/// Statements in order, each with an optional callback for its rows.
+/// Statements that run in this order. Each has an optional callback that reads its rows.
 #[derive(Default)]
 pub(super) struct SqlBatch<'a> {
     pub(super) statements: Vec<(Sql<'a>, Option<OnRow<'a>>)>,
@@ -60,7 +60,7 @@ impl<'a> SqlBatch<'a> {
         self
     }
 
-    /// Adds a statement and reads all of its rows.
+    /// Adds a statement and reads all of its rows into the list `into`.
     pub(super) fn all<T: Send>(
         self,
         sql: Sql<'a>,
@@ -73,7 +73,7 @@ impl<'a> SqlBatch<'a> {
         })
     }
 
-    /// Adds a statement and reads its first row.
+    /// Adds a statement and reads its first row. `into` stays `None` if there is no row.
     pub(super) fn first<T: Send>(
         self,
         sql: Sql<'a>,
@@ -103,20 +103,21 @@ impl<'a> SqlBatch<'a> {
     }
 }
 
-/// Runs statements within one operation. All reads see one snapshot; in a writing operation, each statement sees the
-/// state after the one before. With [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`], a server
-/// uses a separate snapshot for each statement.
+/// Runs statements within one operation. In an operation that only reads, all statements see one snapshot. In an
+/// operation that writes, each statement sees the state after the statement before it. With
+/// [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`], a server uses a separate snapshot for each
+/// statement.
 #[async_trait]
 pub(super) trait Executor: Send {
     /// Runs a batch.
     async fn run(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
-    /// Runs the last batch and commits. If the commit fails, nothing was written. In a writing operation this batch
-    /// must not read rows: an error while reading them would come after the commit.
+    /// Runs the last batch of the operation and commits. If the commit fails, nothing was written. If the operation
+    /// writes, this batch must not read rows: they are read after the commit, when an error can no longer undo it.
     async fn finish(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
-    /// Like [`Self::finish`], with a statement that returns a row only if this operation was committed. It runs if the
-    /// connection breaks during the commit. Pass `None` only if running the operation twice is harmless.
+    /// Like [`Self::finish`]. The query `commit_check` returns a row only if this operation was committed. It runs if
+    /// the connection breaks during the commit. Pass `None` only if running the operation twice is harmless.
     async fn finish_checked(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()>;
 
     /// Whether the database is a file (SQLite), whose rows are read one at a time without a round trip.
@@ -124,13 +125,15 @@ pub(super) trait Executor: Send {
         false
     }
 
-    /// Number of rows to request at a time: `size` for a server, unlimited for a file, which reads rows one at a time.
+    /// Returns the number of rows to request at a time: `size` for a server. It is unlimited for a file, whose rows are
+    /// read one at a time.
     fn page_size(&self, size: usize) -> usize {
         if self.in_file() { usize::MAX } else { size }
     }
 
-    /// Returns a random number that identifies this transaction's writes, for databases that may have to check after a
-    /// lost connection whether they were committed. A database that returns a mark also accepts lists as values.
+    /// Returns a random number that is stored with this transaction's writes. After a lost connection, the number shows
+    /// whether they were committed. `None` if the database needs no such check. A database that returns a number also
+    /// accepts lists as values.
     fn commit_mark(&self) -> Option<i64> {
         None
     }
@@ -140,19 +143,19 @@ pub(super) trait Executor: Send {
         Ok(None)
     }
 
-    /// Returns the cached state of a session, without log and summaries, and removes it from the cache. `None` if not
-    /// cached.
+    /// Removes a session's state from the cache and returns it, without log and summaries. Returns `None` if the state
+    /// is not cached.
     fn take_cached(&mut self, _key: &SessionKey) -> Option<SessionState> {
         None
     }
 
-    /// Whether the cache has this author as a member of the session.
+    /// Whether the cache contains this author as a member of the session.
     fn has_cached_member(&self, _session: SessionId, _name: &Arc<str>) -> bool {
         false
     }
 
-    /// Notifies the store of a finished decision: the state before, the changes, and the session's id if it was
-    /// written.
+    /// Notifies the store of a finished decision, with the state before it, the changes, and the session's id if they
+    /// were written.
     fn on_decided(
         &mut self,
         _key: &SessionKey,
@@ -191,7 +194,7 @@ pub(super) async fn first<T: Send>(
     Ok(rows)
 }
 
-/// Returns the number in the first row of a statement that always has a row.
+/// Returns the integer in the first column of the first row. Fails if there is no row.
 pub(super) async fn number(db: &mut dyn Executor, sql: Sql<'_>) -> OpResult<i64> {
     first(db, sql, |row| row.int(0)).await?.ok_or_else(|| damaged("a row is missing"))
 }
@@ -199,7 +202,7 @@ pub(super) async fn number(db: &mut dyn Executor, sql: Sql<'_>) -> OpResult<i64>
 /// The future of an [`Op`].
 pub(super) type OpFuture<'x, T> = Pin<Box<dyn Future<Output = OpResult<T>> + Send + 'x>>;
 
-/// An operation on a database, with its arguments.
+/// An operation on a database. It borrows its arguments, the first parameter.
 pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Executor) -> OpFuture<'x, T>;
 
 /// The access mode of an operation.
@@ -207,12 +210,12 @@ pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Executor) -> OpFuture<'
 pub enum AccessMode {
     /// Reads from one snapshot.
     Snapshot,
-    /// Like [`Self::Snapshot`], for a little data that is likely in the page cache. SQLite reads it on the caller's
-    /// thread.
+    /// Like [`Self::Snapshot`], but for a small read whose data is likely in the page cache. SQLite runs it on the
+    /// caller's thread.
     SnapshotInline,
-    /// Reads; a server uses a separate snapshot for each statement.
+    /// Only reads. A server uses a separate snapshot for each statement.
     ReadCommitted,
-    /// Like [`Self::ReadCommitted`], for a little data that is likely in the page cache. SQLite reads it on the
+    /// Like [`Self::ReadCommitted`], but for a small read whose data is likely in the page cache. SQLite runs it on the
     /// caller's thread.
     ReadCommittedInline,
     /// Reads everything from one snapshot, without a time limit.
@@ -220,14 +223,14 @@ pub enum AccessMode {
     /// Reads and writes in one transaction that is isolated from other writers. SQLite clears its cache of session
     /// states.
     Write,
-    /// Like [`Self::Write`], but SQLite keeps that cache: for an operation that changes no session state, or updates
-    /// the cache itself.
+    /// Like [`Self::Write`], but SQLite does not clear its cache of session states. For an operation that changes no
+    /// session state, or that updates the cache itself.
     WriteKeepCache,
 }
 
 type ErasedFn = dyn for<'x> Fn(&'x mut dyn Executor) -> OpFuture<'x, ()> + Send + Sync;
 
-/// An operation on a database that stores its result itself.
+/// An operation on a database. It has no return value, because the closure stores the result itself.
 pub struct ErasedOp(pub(super) Box<ErasedFn>);
 
 impl ErasedOp {

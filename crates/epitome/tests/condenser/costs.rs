@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use epitome::rules::message::{Message, Part};
 use epitome::rules::tokens::{Counter, Overhead};
-use epitome::{Condenser, Ready};
+use epitome::{Condenser, ReadyList};
 
 use crate::support::talk_of;
 
@@ -28,7 +28,7 @@ fn condenser(counter: Counter, strategy: &str) -> Condenser {
 }
 
 /// Returns the memory address of the first message's text.
-fn place(ready: &Ready<'_>) -> *const u8 {
+fn text_address(ready: &ReadyList<'_>) -> *const u8 {
     match &ready[0].parts[0] {
         Part::Text { text } => text.as_ptr(),
         other => panic!("{other:?}"),
@@ -82,10 +82,10 @@ async fn the_condensed_list_is_not_copied_if_the_caller_dropped_the_previous_one
     let (counter, _) = counted();
     let condenser = condenser(counter, "amortized");
     let all = talk_of(1, 6_100, 10);
-    let first = place(&condenser.before_model(&all[..6_000]).await);
+    let first = text_address(&condenser.before_model(&all[..6_000]).await);
     for len in 6_001..6_010 {
         let ready = condenser.before_model(&all[..len]).await;
-        assert_eq!(place(&ready), first, "the very same words in memory");
+        assert_eq!(text_address(&ready), first, "the very same words in memory");
         assert_eq!(ready.last(), all[..len].last());
     }
     // A caller that still has the previous list keeps it unchanged; the conversation continues with a copy.
@@ -93,7 +93,7 @@ async fn the_condensed_list_is_not_copied_if_the_caller_dropped_the_previous_one
     let ready = condenser.before_model(&all[..6_011]).await;
     assert_eq!((held.last(), ready.last()), (all[..6_010].last(), all[..6_011].last()));
     assert_eq!(ready.len(), held.len() + 1);
-    assert_ne!(place(&ready), place(&held));
+    assert_ne!(text_address(&ready), text_address(&held));
 }
 
 #[tokio::test]

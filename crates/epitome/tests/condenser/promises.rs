@@ -4,7 +4,7 @@ use epitome::rules::condense::ListState;
 use epitome::rules::message::{Message, Part, Role};
 use epitome::rules::outline::Cut;
 use epitome::rules::trigger::Fraction;
-use epitome::{Call, Condenser, Ready};
+use epitome::{Call, Condenser, ReadyList};
 use epitome_testkit::drawing::draw;
 use epitome_testkit::scripted::Scripted;
 use proptest::prelude::*;
@@ -158,7 +158,7 @@ async fn undone(agent: &Agent, list: &[Message], before: Option<(&ListState, usi
 
 async fn check_report(
     agent: &Agent,
-    ready: &Ready<'_>,
+    ready: &ReadyList<'_>,
     list: &[Message],
     before: Option<(&ListState, usize)>,
 ) -> Result<(), TestCaseError> {

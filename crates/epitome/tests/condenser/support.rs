@@ -6,7 +6,7 @@ use epitome::dialect::Dialect;
 use epitome::rules::condense::Press;
 use epitome::rules::message::{Content, Message, Part};
 use epitome::rules::tokens::Counter;
-use epitome::{Call, Condenser, CondenserBuilder, Ready};
+use epitome::{Call, Condenser, CondenserBuilder, ReadyList};
 use epitome_testkit::drawing::word_counter;
 use serde_json::Value;
 
@@ -51,7 +51,7 @@ pub(crate) fn talk(from: usize, count: usize) -> Vec<Message> {
 }
 
 /// Condenses the list with a forced call.
-pub(crate) async fn forced<'a>(condenser: &Condenser, list: &'a [Message], press: Press) -> Ready<'a> {
+pub(crate) async fn forced<'a>(condenser: &Condenser, list: &'a [Message], press: Press) -> ReadyList<'a> {
     condenser.before(Call { force: Some(press), ..Call::of(list) }).await
 }
 

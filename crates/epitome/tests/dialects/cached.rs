@@ -1,8 +1,8 @@
 //! Marks for the provider's cache, in requests that are condensed: never more than came, always where they are taken, and on
 //! the summary where they stood on what it stands for.
 
-use epitome::dialect::{Body, Dialect, Marks};
-use epitome_core::condense::{Decision, Facts, List, Policy, Press};
+use epitome::dialect::{Body, Dialect, OwnFields};
+use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press};
 use epitome_core::message::Timestamp;
 use epitome_core::view;
 use proptest::prelude::*;
@@ -103,7 +103,7 @@ proptest! {
         prop_assert_eq!(judges::anthropic::cache_marks(&body), Vec::<String>::new());
         let body = Body::read(&body.to_string(), Some(Dialect::ANTHROPIC)).unwrap();
         let Some(shown) = condensed(&body, &policy, press) else { return Ok(()) };
-        let out = body.with(&shown, Marks::Stripped);
+        let out = body.with_messages(&shown, OwnFields::Strip);
         let sent: Value = serde_json::from_str(&out).unwrap();
         prop_assert_eq!(judges::anthropic::cache_marks(&sent), Vec::<String>::new(), "{} of {}", &out, body.text());
         prop_assert!(count(&out) <= count(body.text()), "{} of {}", &out, body.text());
@@ -112,7 +112,7 @@ proptest! {
         prop_assert!(!(summarized && lost), "{} of {}", &out, body.text());
         // Marks change nothing else.
         let bare = Body::read(&plain.to_string(), Some(Dialect::ANTHROPIC)).unwrap();
-        let bare: Value = serde_json::from_str(&bare.with(&shown, Marks::Stripped)).unwrap();
+        let bare: Value = serde_json::from_str(&bare.with_messages(&shown, OwnFields::Strip)).unwrap();
         prop_assert_eq!(without(&sent), bare);
     }
 
@@ -131,13 +131,13 @@ proptest! {
         let (before, after, counter) = (read(&first), read(&whole), counter());
         let mut list = List::default();
         list.advance(before.messages(), &counter);
-        let facts = Facts { force: Some(Press::Gently), ..Facts::at(Timestamp(0)) };
+        let facts = RequestFacts { force: Some(Press::Gently), ..RequestFacts::at(Timestamp(0)) };
         match list.decide(before.messages(), &policy, &facts, &counter) {
             Decision::Unchanged(_) => return Ok(()),
-            Decision::Done(done) => drop(done.apply(&mut list)),
-            Decision::Ask(plan) => drop(plan.finish(&mut list, before.messages(), "They spoke.", &counter)),
+            Decision::Apply(done) => drop(done.apply(&mut list)),
+            Decision::Summarize(plan) => drop(plan.finish(&mut list, before.messages(), "They spoke.", &counter)),
         }
-        if list.standing().rounds == 0 || before.messages() != &after.messages()[..before.messages().len()] {
+        if list.state().rounds == 0 || before.messages() != &after.messages()[..before.messages().len()] {
             return Ok(());
         }
         let short = list.shown(before.messages()).into_owned();
@@ -152,7 +152,7 @@ proptest! {
             let list = body["messages"].as_array().unwrap().clone();
             if moved { list.iter().map(without).collect() } else { list }
         };
-        let (short, long) = (items(&before.with(&short, Marks::Stripped)), items(&after.with(&long, Marks::Stripped)));
+        let (short, long) = (items(&before.with_messages(&short, OwnFields::Strip)), items(&after.with_messages(&long, OwnFields::Strip)));
         // The last may be merged with what comes.
         let steady = short.len().saturating_sub(1);
         let texts = |items: &[Value]| -> Vec<String> { items.iter().map(Value::to_string).collect() };
@@ -164,7 +164,7 @@ fn pass(text: &str, dialect: Dialect) -> Value {
     let body = Body::read(text, Some(dialect)).unwrap();
     let policy = Policy { strategy: "summarize(messages(2))".parse().unwrap(), ..Policy::default() };
     let shown = condensed(&body, &policy, Press::Hard).unwrap();
-    serde_json::from_str(&body.with(&shown, Marks::Stripped)).unwrap()
+    serde_json::from_str(&body.with_messages(&shown, OwnFields::Strip)).unwrap()
 }
 
 /// Eight messages that say enough to be worth a summary; these have a mark.

@@ -1,8 +1,8 @@
 //! Requests that are condensed, again and again: what goes out is taken by strict providers, and what must stay is in
 //! it word for word.
 
-use epitome::dialect::{Body, Dialect, Marks};
-use epitome_core::condense::{Decision, Facts, List, Policy, Press, SummaryRole};
+use epitome::dialect::{Body, Dialect, OwnFields};
+use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, SummaryRole};
 use epitome_core::message::{Message, Part, Role, Timestamp};
 use epitome_core::trigger::Fraction;
 use epitome_core::view;
@@ -40,11 +40,11 @@ pub(crate) fn condensed(body: &Body, policy: &Policy, press: Press) -> Option<Ve
     let (messages, counter) = (body.messages(), counter());
     let mut list = List::default();
     list.advance(messages, &counter);
-    let facts = Facts { force: Some(press), ..Facts::at(Timestamp(0)) };
+    let facts = RequestFacts { force: Some(press), ..RequestFacts::at(Timestamp(0)) };
     match list.decide(messages, policy, &facts, &counter) {
         Decision::Unchanged(_) => return None,
-        Decision::Done(done) => drop(done.apply(&mut list).ok()?),
-        Decision::Ask(plan) => drop(plan.finish(&mut list, messages, "They spoke.", &counter).ok()?),
+        Decision::Apply(done) => drop(done.apply(&mut list).ok()?),
+        Decision::Summarize(plan) => drop(plan.finish(&mut list, messages, "They spoke.", &counter).ok()?),
     }
     Some(list.shown(messages).into_owned())
 }
@@ -247,10 +247,10 @@ fn has_flags(dialect: Dialect, text: &str) -> bool {
 fn check(dialect: Dialect, text: &str, policy: &Policy, press: Press) -> Result<(), TestCaseError> {
     let body = Body::read(text, Some(dialect)).unwrap();
     let Some(shown) = condensed(&body, policy, press) else { return Ok(()) };
-    let out = body.with(&shown, Marks::Stripped);
+    let out = body.with_messages(&shown, OwnFields::Strip);
     let heard = heard(dialect, &out);
     prop_assert_eq!(heard, Vec::<String>::new(), "{}: {}\n of {}", dialect, out, text);
-    let kept = Body::read(&body.with(&shown, Marks::Kept), Some(dialect)).unwrap();
+    let kept = Body::read(&body.with_messages(&shown, OwnFields::Keep), Some(dialect)).unwrap();
     check_stays(&body, &kept)?;
     // A pin stays where it is.
     for pin in pins(&kept) {
@@ -259,11 +259,11 @@ fn check(dialect: Dialect, text: &str, policy: &Policy, press: Press) -> Result<
     }
     let summaries = |messages: &[Message]| messages.iter().filter_map(view::recognise).collect::<Vec<_>>();
     prop_assert_eq!(summaries(&shown), summaries(kept.messages()), "{}", kept.text());
-    let bare = kept.stripped();
+    let bare = kept.without_own_fields();
     prop_assert!(!has_flags(dialect, &bare), "{} of {}", bare, kept.text());
     // What is read again and written again is the same.
     let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-    prop_assert_eq!(value(&kept.stripped()), value(&out), "{}", kept.text());
+    prop_assert_eq!(value(&kept.without_own_fields()), value(&out), "{}", kept.text());
     Ok(())
 }
 
@@ -307,8 +307,8 @@ proptest! {
             let text = serde_json::to_string_pretty(&list).unwrap();
             let body = Body::read(&text, Some(dialect)).unwrap();
             prop_assert_eq!(body.text(), text.as_str());
-            for marks in [Marks::Kept, Marks::Stripped] {
-                let read = Body::read(&body.with(body.messages(), marks), Some(dialect));
+            for marks in [OwnFields::Keep, OwnFields::Strip] {
+                let read = Body::read(&body.with_messages(body.messages(), marks), Some(dialect));
                 prop_assert!(read.is_ok(), "{:?}: {}", read, text);
             }
         }
@@ -328,7 +328,7 @@ proptest! {
                 check(dialect, &text, policy, Press::Gently)?;
                 let body = Body::read(&text, Some(dialect)).unwrap();
                 let Some(shown) = condensed(&body, policy, Press::Gently) else { continue };
-                let kept = body.with(&shown, Marks::Kept);
+                let kept = body.with_messages(&shown, OwnFields::Keep);
                 let again = Body::read(&kept, Some(dialect)).unwrap();
                 let summaries = again.messages().iter().filter(|message| view::recognise(message).is_some());
                 prop_assert!(summaries.count() <= 1, "{}", kept);
@@ -350,25 +350,25 @@ proptest! {
             let (before, counter) = (Body::read(&first, Some(dialect)).unwrap(), counter());
             let mut list = List::default();
             list.advance(before.messages(), &counter);
-            let facts = Facts { force: Some(Press::Gently), ..Facts::at(Timestamp(0)) };
+            let facts = RequestFacts { force: Some(Press::Gently), ..RequestFacts::at(Timestamp(0)) };
             match list.decide(before.messages(), &policy, &facts, &counter) {
                 Decision::Unchanged(_) => continue,
-                Decision::Done(done) => drop(done.apply(&mut list)),
-                Decision::Ask(plan) => drop(plan.finish(&mut list, before.messages(), "They spoke.", &counter)),
+                Decision::Apply(done) => drop(done.apply(&mut list)),
+                Decision::Summarize(plan) => drop(plan.finish(&mut list, before.messages(), "They spoke.", &counter)),
             }
             let short = list.shown(before.messages()).into_owned();
             let after = Body::read(&whole, Some(dialect)).unwrap();
             // A reply of Responses may go on, and then it is another message.
             let same = before.messages().len();
-            if list.standing().rounds == 0 || before.messages() != &after.messages()[..same] {
+            if list.state().rounds == 0 || before.messages() != &after.messages()[..same] {
                 continue;
             }
             list.advance(after.messages(), &counter);
             let long = list.shown(after.messages()).into_owned();
             // Calls that were open may be answered meanwhile.
             let steady = short.iter().zip(&long).take_while(|(short, long)| short == long).count();
-            let short = before.with(&short[..steady], Marks::Stripped);
-            let long = after.with(&long, Marks::Stripped);
+            let short = before.with_messages(&short[..steady], OwnFields::Strip);
+            let long = after.with_messages(&long, OwnFields::Strip);
             let texts = |text: &str| -> Vec<String> {
                 let body: Map<String, Value> = serde_json::from_str(text).unwrap();
                 let list = body.get("messages").or(body.get("input")).unwrap().as_array().unwrap();
@@ -399,8 +399,8 @@ fn conversations_are_condensed_again_and_again() {
                     let body = Body::read(&text, Some(dialect)).unwrap();
                     let shown =
                         condensed(&body, &policy, Press::Hard).unwrap_or_else(|| body.messages().to_vec());
-                    assert_eq!(heard(dialect, &body.with(&shown, Marks::Stripped)), Vec::<String>::new());
-                    let kept = body.with(&shown, Marks::Kept);
+                    assert_eq!(heard(dialect, &body.with_messages(&shown, OwnFields::Strip)), Vec::<String>::new());
+                    let kept = body.with_messages(&shown, OwnFields::Keep);
                     let again = Body::read(&kept, Some(dialect)).unwrap();
                     assert_eq!(pins(&again), pins(&first), "{dialect}, {strategy}, round {round}: {kept}");
                     let summaries =

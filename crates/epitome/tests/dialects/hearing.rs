@@ -1,6 +1,6 @@
 //! Replies that pass by, as the providers really stream them: what is heard is the same whatever pieces they come in.
 
-use epitome::dialect::{Counted, Dialect, Heard, Listener};
+use epitome::dialect::{Dialect, ReplyOutcome, ReplyUsage, UsageListener};
 use epitome::model::TooLong;
 use proptest::prelude::*;
 
@@ -8,14 +8,14 @@ use crate::config;
 
 const STREAM: &str = "text/event-stream; charset=utf-8";
 
-fn heard<'a>(dialect: Dialect, kind: &str, pieces: impl Iterator<Item = &'a [u8]>) -> Heard {
-    let mut listener = Listener::new(dialect, Some(kind));
-    pieces.for_each(|piece| listener.hear(piece));
-    listener.end()
+fn heard<'a>(dialect: Dialect, kind: &str, pieces: impl Iterator<Item = &'a [u8]>) -> ReplyOutcome {
+    let mut listener = UsageListener::new(dialect, Some(kind));
+    pieces.for_each(|piece| listener.push(piece));
+    listener.finish()
 }
 
 /// What is heard of a stream, split at every byte in turn, and byte by byte, with any end of lines.
-fn stream(dialect: Dialect, text: &str) -> Heard {
+fn stream(dialect: Dialect, text: &str) -> ReplyOutcome {
     let all = heard(dialect, STREAM, std::iter::once(text.as_bytes()));
     for ends in ["\n", "\r\n", "\r"] {
         let bytes = text.replace('\n', ends).into_bytes();
@@ -29,9 +29,9 @@ fn stream(dialect: Dialect, text: &str) -> Heard {
 }
 
 fn check(dialect: Dialect, text: &str, complete: bool, counted: Option<[u64; 4]>) {
-    let counted = counted.map(|[input, cached, written, output]| Counted { input, cached, written, output });
+    let counted = counted.map(|[input, cached, written, output]| ReplyUsage { input, cached, cache_written: written, output });
     let heard = stream(dialect, text);
-    assert_eq!((heard.complete, heard.counted, heard.failed), (complete, counted, None), "{text}");
+    assert_eq!((heard.complete, heard.usage, heard.error), (complete, counted, None), "{text}");
 }
 
 const CHAT: &str = r#"data: {"id":"c1","object":"chat.completion.chunk","choices":[{"index":0,"delta":{"role":"assistant","content":"","refusal":null},"logprobs":null,"finish_reason":null}],"usage":null}
@@ -134,7 +134,7 @@ fn responses_end_with_one_of_three_events() {
     check(Dialect::RESPONSES, &format!("{CREATED}{}", last("response.incomplete")), true, counted);
     check(Dialect::RESPONSES, CREATED, false, None);
     let failed = stream(Dialect::RESPONSES, &format!("{CREATED}{}", last("response.failed")));
-    assert!(!failed.complete && failed.failed.is_some() && failed.counted.is_some());
+    assert!(!failed.complete && failed.error.is_some() && failed.usage.is_some());
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_stream_that_fails_at_once_says_whether_it_was_too_long() {
     let check = |dialect, text: &str, limit: Option<Option<u64>>| {
         let heard = stream(dialect, text);
         assert!(!heard.complete, "{text}");
-        let found = heard.failed.as_ref().and_then(TooLong::told);
+        let found = heard.error.as_ref().and_then(TooLong::from_error);
         assert_eq!(found.map(|found| found.limit), limit, "{text}");
     };
     let long = "prompt is too long: 9000 tokens > 8000 maximum";
@@ -171,7 +171,7 @@ fn a_stream_that_fails_at_once_says_whether_it_was_too_long() {
 fn a_document_is_complete_unless_it_says_that_it_failed_or_is_not_done() {
     let check = |dialect, text: &str, complete: bool, failed: bool| {
         let heard = heard(dialect, "application/json", text.as_bytes().chunks(3));
-        assert_eq!((heard.complete, heard.failed.is_some()), (complete, failed), "{text}");
+        assert_eq!((heard.complete, heard.error.is_some()), (complete, failed), "{text}");
     };
     check(Dialect::OPENAI, r#"{"choices":[{"finish_reason":"stop"}],"error":null}"#, true, false);
     check(Dialect::OPENAI, r#"{"error":{"message":"no","code":502}}"#, false, true);

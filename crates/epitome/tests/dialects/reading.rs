@@ -1,6 +1,6 @@
 //! How wire messages become ours.
 
-use epitome::dialect::{Dialect, Read};
+use epitome::dialect::{Dialect, ReadMessage};
 use epitome_core::message::{Message, Part, Role};
 use epitome_testkit::drawing::draw;
 use serde_json::{Value, json};
@@ -68,7 +68,7 @@ fn a_reply_of_several_items_is_one_message() {
         json!({ "type": "message", "role": "assistant", "content": [{ "type": "output_text", "text": "Done" }] }),
     ];
     let mut reader = Dialect::RESPONSES.reader();
-    let mut reads: Vec<Read> = Vec::new();
+    let mut reads: Vec<ReadMessage> = Vec::new();
     for item in &items {
         reads.extend(reader.push(item).unwrap());
     }
@@ -78,8 +78,8 @@ fn a_reply_of_several_items_is_one_message() {
     assert_eq!(draw(&messages), "u:2 a*-(x=fc_1,y=fc_2) r(x) r(fc_2) a");
     assert_eq!(Dialect::RESPONSES.restore(&messages), items);
     // Whichever of its two names an output uses, it finds its call.
-    let mended = epitome_core::view::mend(messages);
-    assert_eq!(draw(&mended), "u:2 a*-(x=fc_1,y=fc_2) r(x) r(y) a");
+    let repaired = epitome_core::view::repair(messages);
+    assert_eq!(draw(&repaired), "u:2 a*-(x=fc_1,y=fc_2) r(x) r(y) a");
 }
 
 #[test]
@@ -249,13 +249,13 @@ fn complaints_name_the_place_and_repeat_no_words() {
             "messages[0].content[0].content[0].source.data: is missing",
         ),
         (
-            Dialect::OURS,
+            Dialect::EPITOME,
             json!([{ "role": "user", "parts": [{ "type": "words of somebody who says a lot" }] }]),
             "messages[0].parts[0].type: \"words of somebody who sa…\" is unknown; allowed are text, thinking, tool_call, \
              tool_result and media",
         ),
         (
-            Dialect::OURS,
+            Dialect::EPITOME,
             json!([{ "role": "user", "parts": "secret" }]),
             "messages[0].parts: is a string; it must be a list",
         ),
@@ -269,7 +269,7 @@ fn complaints_name_the_place_and_repeat_no_words() {
 #[test]
 fn the_shape_tells_the_dialect() {
     for (wire, dialect) in [
-        (json!({ "role": "user", "parts": [] }), Some(Dialect::OURS)),
+        (json!({ "role": "user", "parts": [] }), Some(Dialect::EPITOME)),
         (json!({ "role": "tool", "tool_call_id": "x", "content": "" }), Some(Dialect::OPENAI)),
         (json!({ "role": "developer", "content": "Hello" }), Some(Dialect::OPENAI)),
         (json!({ "role": "assistant", "content": null, "tool_calls": [] }), Some(Dialect::OPENAI)),
@@ -311,6 +311,6 @@ fn the_shape_tells_the_dialect() {
         (json!({ "role": "user", "content": "Hello" }), None),
         (json!("Hello"), None),
     ] {
-        assert_eq!(Dialect::of(&wire), dialect, "{wire}");
+        assert_eq!(Dialect::detect(&wire), dialect, "{wire}");
     }
 }

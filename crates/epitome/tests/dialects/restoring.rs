@@ -28,7 +28,7 @@ fn check(dialect: Dialect, list: Vec<Value>) -> Result<(), TestCaseError> {
     let list = Value::Array(readable(dialect, list));
     let messages = stored(&dialect.read(&list).unwrap());
     for message in &messages {
-        let fine = dialect == Dialect::OURS || message.check(&Default::default()).is_ok();
+        let fine = dialect == Dialect::EPITOME || message.check(&Default::default()).is_ok();
         prop_assert!(fine, "{:?}", message);
     }
     let restored = Value::Array(dialect.restore(&messages));
@@ -43,7 +43,7 @@ fn any_dialect() -> impl Strategy<Value = (Dialect, Vec<Value>)> {
         prop::collection::vec(chat(), 1..5).prop_map(|list| (Dialect::OPENAI, list)),
         prop::collection::vec(responses(), 1..6).prop_map(|list| (Dialect::RESPONSES, list)),
         prop::collection::vec(anthropic(), 1..5).prop_map(|list| (Dialect::ANTHROPIC, list)),
-        prop::collection::vec(ours(), 1..5).prop_map(|list| (Dialect::OURS, list)),
+        prop::collection::vec(ours(), 1..5).prop_map(|list| (Dialect::EPITOME, list)),
     ]
 }
 
@@ -67,7 +67,7 @@ proptest! {
 
     #[test]
     fn ours_are_given_back(list in prop::collection::vec(ours(), 1..5)) {
-        check(Dialect::OURS, list)?;
+        check(Dialect::EPITOME, list)?;
     }
 
     #[test]
@@ -75,7 +75,7 @@ proptest! {
         for dialect in Dialect::all() {
             check(dialect, list.clone())?;
             for wire in &list {
-                let _ = Dialect::of(wire);
+                let _ = Dialect::detect(wire);
             }
         }
     }
@@ -90,7 +90,7 @@ proptest! {
             }
             let _ = dialect.read_text(&text);
             let _ = dialect.reader().push_text(&text);
-            let _ = Dialect::of(&value);
+            let _ = Dialect::detect(&value);
         }
     }
 
@@ -216,7 +216,7 @@ fn plain_messages_carry_no_residue() {
         (Dialect::OPENAI, &chat[..]),
         (Dialect::ANTHROPIC, &anthropic),
         (Dialect::RESPONSES, &responses),
-        (Dialect::OURS, &ours),
+        (Dialect::EPITOME, &ours),
     ] {
         let messages = dialect.read(&json!(list)).unwrap();
         assert!(messages.iter().all(|message| message.wire.is_none()), "{dialect}: {messages:?}");
@@ -265,7 +265,7 @@ fn a_long_text_with_a_field_beside_it_is_kept_once() {
         ] }),
         ),
         (
-            Dialect::OURS,
+            Dialect::EPITOME,
             json!({ "parts": [{ "type": "text", "text": long, "y": 2 }], "role": "user", "x": 1 }),
         ),
     ] {
@@ -288,8 +288,8 @@ fn what_is_nested_deeply_can_still_be_stored() {
 fn what_was_exported_as_ours_is_whole_when_it_is_imported() {
     let came = json!([{ "x": 1, "role": "user", "content": "Hello" }]);
     let messages = Dialect::OPENAI.read(&came).unwrap();
-    let exported = Value::Array(Dialect::OURS.restore(&messages));
-    let imported = Dialect::OURS.read(&exported).unwrap();
+    let exported = Value::Array(Dialect::EPITOME.restore(&messages));
+    let imported = Dialect::EPITOME.read(&exported).unwrap();
     assert_eq!(text(&Value::Array(Dialect::OPENAI.restore(&imported))), text(&came));
-    assert_eq!(Dialect::OURS.restore(&imported), *exported.as_array().unwrap());
+    assert_eq!(Dialect::EPITOME.restore(&imported), *exported.as_array().unwrap());
 }

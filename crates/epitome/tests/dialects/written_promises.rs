@@ -6,7 +6,7 @@ use epitome::dialect::Dialect;
 use epitome_core::context::{Oversize, Request};
 use epitome_core::message::{Content, Media, Message, Part, Role};
 use epitome_core::tokens::{Counter, Overhead};
-use epitome_core::view::mend;
+use epitome_core::view::repair;
 use epitome_testkit::drawing::word_counter;
 use proptest::prelude::*;
 use serde_json::{Map, Value};
@@ -146,7 +146,7 @@ proptest! {
 
     #[test]
     fn every_mended_list_is_taken(drawn in session(), odds in odds()) {
-        let list = mend(odder(drawn.messages(), &odds));
+        let list = repair(odder(drawn.messages(), &odds));
         if has_user_first(&list) {
             for dialect in FOREIGN {
                 let fields = dialect.write(&list);
@@ -157,7 +157,7 @@ proptest! {
 
     #[test]
     fn a_list_that_grows_keeps_its_beginning(drawn in session(), odds in odds()) {
-        let list = mend(odder(drawn.messages(), &odds));
+        let list = repair(odder(drawn.messages(), &odds));
         let head = list.iter().take_while(|message| message.role.is_system()).count();
         for dialect in FOREIGN {
             let whole = dialect.write(&list);
@@ -183,7 +183,7 @@ proptest! {
 
     #[test]
     fn what_was_written_says_the_same(drawn in session(), odds in odds()) {
-        let list = mend(odder(drawn.messages(), &odds));
+        let list = repair(odder(drawn.messages(), &odds));
         if !has_user_first(&list) {
             return Ok(());
         }
@@ -216,10 +216,10 @@ proptest! {
     #[test]
     fn ours_is_written_without_what_came_on_a_wire(drawn in session(), odds in odds()) {
         let list = odder(drawn.messages(), &odds);
-        let fields = Dialect::OURS.write(&list);
+        let fields = Dialect::EPITOME.write(&list);
         prop_assert!(!serde_json::to_string(&fields).unwrap().contains("\"wire\""));
         let bare = |message: &Message| Message { wire: None, ..message.clone() };
-        let read = Dialect::OURS.read(&Value::Object(fields)).unwrap();
+        let read = Dialect::EPITOME.read(&Value::Object(fields)).unwrap();
         prop_assert_eq!(read.iter().map(bare).collect::<Vec<_>>(), list.iter().map(bare).collect::<Vec<_>>());
     }
 }

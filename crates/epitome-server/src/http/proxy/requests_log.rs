@@ -10,7 +10,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use epitome::Spent;
+use epitome::ModelCall;
 use epitome::dialect::Body;
 use epitome::model::Local;
 use epitome::rules::tokens::{Counter, Encoding};
@@ -46,7 +46,7 @@ struct Entry {
     run: Option<String>,
     dialect: Dialect,
     text: Bytes,
-    spent: Vec<Spent>,
+    spent: Vec<ModelCall>,
     /// Space in the queue.
     _permit: OwnedSemaphorePermit,
 }

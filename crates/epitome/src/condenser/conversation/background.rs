@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use super::{Conversation, DecisionInput, MAX_UNREAD, Rules, grown};
 use crate::condenser::list_summarizer::{SummaryJob, SummaryOutcome, WrittenSummary};
-use crate::condenser::ready::{Report, Spent};
+use crate::condenser::ready::{ModelCall, Report};
 use crate::hook::AbortOnDrop;
 use crate::lock::lock;
 use crate::model::ModelError;
@@ -203,7 +203,7 @@ impl Conversation {
     }
 
     /// Returns the cost of a finished summary that is not inserted yet. Each cost is returned once.
-    pub(in crate::condenser) fn take_costs(&self) -> Vec<Spent> {
+    pub(in crate::condenser) fn take_costs(&self) -> Vec<ModelCall> {
         let result = self.progress.background.as_ref().map(|background| &background.result);
         result.and_then(|result| Some(take(&mut lock(result).as_mut()?.spent))).unwrap_or_default()
     }

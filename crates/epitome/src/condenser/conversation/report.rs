@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::background::{Progress, UnreadMessages};
 use super::{Conversation, DecisionInput, Rules};
 use crate::condenser::list_summarizer::WrittenSummary;
-use crate::condenser::ready::{Report, Spent};
+use crate::condenser::ready::{ModelCall, Report};
 use crate::fingerprint::MessageFingerprints;
 use crate::hook::grouped;
 use crate::named_model::ModelChoice;
@@ -25,7 +25,7 @@ const MAX_PROBLEMS: usize = 32;
 /// What the next report will contain.
 #[derive(Default)]
 pub(super) struct PendingReport {
-    spent: Vec<Spent>,
+    spent: Vec<ModelCall>,
     problems: VecDeque<String>,
     /// What had been removed from the list after the last condensation.
     pub(super) removed: RemovedMessages,
@@ -65,7 +65,7 @@ pub(super) struct RemovedMessages {
 
 impl Conversation {
     /// Stores spending and problems for the next report.
-    pub(in crate::condenser) fn add_to_report(&mut self, spent: Vec<Spent>, problems: Vec<String>) {
+    pub(in crate::condenser) fn add_to_report(&mut self, spent: Vec<ModelCall>, problems: Vec<String>) {
         self.pending_report.spent.extend(spent);
         self.pending_report.problems.extend(problems);
         let excess = self.pending_report.problems.len().saturating_sub(MAX_PROBLEMS);

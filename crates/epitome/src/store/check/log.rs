@@ -9,14 +9,16 @@ use super::super::op_error::{OpResult, damaged};
 use super::super::rows::{SessionRow, restore_message};
 use super::FaultList;
 
-/// Maximum number of wrong outlines reported per session: one wrong outline makes later ones wrong too.
+/// Maximum number of wrong outlines reported per session. There may be many, because one wrong outline makes later
+/// outlines wrong too.
 const MAX_WRONG_OUTLINES: usize = 10;
 
 /// Checks the messages of a session in order.
 pub(in crate::store) struct LogCheck<'a> {
     at: &'a str,
     tracker: Tracker,
-    /// The running total after the last message, from its stored row, so that one wrong total is reported only once.
+    /// Running total of tokens after the last checked message, computed from its stored row. So one wrong total is
+    /// reported only once, not for every later message.
     total: Tokens,
     opener: Seq,
     /// Number of messages in the current call batch, and whether one of them is skipped.
@@ -28,7 +30,7 @@ pub(in crate::store) struct LogCheck<'a> {
 }
 
 impl<'a> LogCheck<'a> {
-    /// Creates a check for the session that `at` names.
+    /// Creates a check for a session. `at` is the session's name in faults.
     pub(in crate::store) fn new(at: &'a str) -> Self {
         let tracker = Tracker::default();
         Self {
@@ -43,13 +45,13 @@ impl<'a> LogCheck<'a> {
         }
     }
 
-    /// Checks the next message, from a row of its outline, its content, and the message that opened its turn. Returns
-    /// false if the check stops, because later messages cannot be checked without this one.
+    /// Checks the next message. The row contains its outline, its content, and the number of the message that opened
+    /// its turn. Returns false if the check stops because later messages cannot be checked without this message.
     pub(in crate::store) fn message(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<bool> {
         let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {
             let at = format!("{} message {expected}", self.at);
-            faults.add(at, format!("it is missing; the next stored message is {seq}"));
+            faults.add(at, format!("it is missing; the next stored message is message {seq}"));
             self.stopped = true;
             return Ok(false);
         }
@@ -69,7 +71,7 @@ impl<'a> LogCheck<'a> {
             Outline { before: outline.before, ..self.tracker.push_sized(&content, outline.tokens) };
         if outline.before != before {
             self.wrong_outlines += 1;
-            faults.add(at, format!("its running total is {}, but should be {before}", outline.before));
+            faults.add(at, format!("its running total of tokens is {}, but should be {before}", outline.before));
         } else if let Some(what) = first_difference(&outline, &expected) {
             self.wrong_outlines += 1;
             faults.add(at, format!("its stored {what} does not match its content"));
@@ -126,12 +128,12 @@ impl<'a> LogCheck<'a> {
         }
         if self.skipped != session.skipped {
             let (stored, actual) = (session.skipped, self.skipped);
-            faults.add(self.at, format!("{actual} messages are skipped, but {stored} is stored"));
+            faults.add(self.at, format!("{actual} messages are skipped, but the stored number is {stored}"));
         }
     }
 }
 
-/// Returns the first part in which two outlines differ.
+/// Returns the name of the first difference between two outlines; `None` if they are equal.
 fn first_difference(stored: &Outline, expected: &Outline) -> Option<&'static str> {
     if stored == expected {
         return None;

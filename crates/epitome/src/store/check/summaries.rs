@@ -1,13 +1,13 @@
 //! Checks that slots and summaries match, and that each summary was committed correctly.
 //!
-//! The summaries of a slot that were not undone form a chain: each was stored while the one before it was current,
-//! covers at least as many messages, and leaves no message out. If two summaries follow the same one, or are built on
-//! the same one, a window was committed twice. If a worker committed after it had lost its lease, the fencing tokens
-//! show it: in the order of a slot's summary ids they never decrease.
+//! The summaries of a slot that were not undone form a chain. Each summary was stored while the summary before it was
+//! current, covers at least as many messages, and leaves no message out. If two summaries follow the same summary, or
+//! are built on it, a window was committed twice. Fencing tokens show whether a worker committed after it had lost its
+//! lease: in the order of a slot's summary ids, the tokens must never decrease.
 //!
-//! These cases are legal: a summary over the window of an undone one; a requested rebuild from the first message; a
-//! summary that replaces a fallback summary of `local`; and in a copied session, whose summaries have no fencing token,
-//! a summary that follows the last but two.
+//! These cases are legal: a summary that covers the window of an undone summary; a rebuild from the first message that
+//! a caller requested; and a summary that replaces a fallback summary written by `local`. Summaries of a copied session
+//! have no fencing token, and summaries between two copied ones may be missing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,7 +27,7 @@ fn slot_of(row: &SummaryRow) -> SlotKey<'_> {
     (&row.scope, &row.slot)
 }
 
-/// Names a slot in a fault.
+/// Formats a slot's name for a fault.
 fn slot_name((scope, name): SlotKey<'_>) -> String {
     match scope {
         Scope::Session => format!("slot \"{name}\""),
@@ -47,12 +47,13 @@ pub(in crate::store) struct SummaryCheck<'a> {
     head: Seq,
     /// The session's summaries, without text.
     all: BTreeMap<SummaryId, SummaryRow>,
-    /// For each slot, the summary that it points to, and its fencing token if its row can be read.
+    /// For each slot: the summary that it points to, and its fencing token. The token is `None` if the slot's row
+    /// cannot be read.
     slots: HashMap<(Scope, String), (Option<SummaryId>, Option<u64>)>,
 }
 
 impl<'a> SummaryCheck<'a> {
-    /// Creates a check for the session that `at` names, in this workspace.
+    /// Creates a check for a session in this workspace. `at` is the session's name in faults.
     pub(in crate::store) fn new(at: &'a str, workspace: &'a str, session: &SessionRow) -> Self {
         let head = session.tracker.head();
         Self { at, workspace, head, all: BTreeMap::new(), slots: HashMap::new() }
@@ -71,8 +72,8 @@ impl<'a> SummaryCheck<'a> {
         Ok(id)
     }
 
-    /// Checks a slot, after all summaries were added. The row consists of [`decode::SLOT`] and the columns that repeat
-    /// values of the slot's state or its session.
+    /// Checks a slot. All summaries must have been added before. The row contains the columns [`decode::SLOT`], and
+    /// columns that repeat values of the slot's state or of its session.
     pub(in crate::store) fn slot(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<()> {
         let (scope, name, active) = (scope_of(row.text(0)?), row.string(1)?, row.maybe_int(3)?);
         let at = format!("{} {}", self.at, slot_name((&scope, &name)));
@@ -95,7 +96,7 @@ impl<'a> SummaryCheck<'a> {
                 slot.work.owner.is_some() != slot.work.until.is_some(),
                 "it has an owner without a lease expiry, or an expiry without an owner",
             ),
-            (workspace != self.workspace, "its row names another workspace"),
+            (workspace != self.workspace, "its row contains the name of another workspace"),
         ];
         for (_, what) in wrong.into_iter().filter(|(wrong, _)| *wrong) {
             faults.add(at, what);
@@ -129,7 +130,7 @@ impl<'a> SummaryCheck<'a> {
         format!("{} summary {id}", self.at)
     }
 
-    /// Checks the summaries one by one, then each slot's summaries together, after everything was added.
+    /// Checks the summaries one by one, then each slot's summaries as a chain. Everything must have been added before.
     pub(in crate::store) fn finish(self, faults: &mut FaultList) {
         let mut first_after: HashMap<(SlotKey<'_>, Option<SummaryId>), SummaryId> = HashMap::new();
         for summary in self.all.values().filter(|summary| is_not_undone(summary)) {
@@ -193,9 +194,9 @@ impl<'a> SummaryCheck<'a> {
         faults.add(at, what);
     }
 
-    /// Checks that a summary was built on the one that was current when it was stored: the one before it, or, if that
-    /// is a fallback summary, the last one before it that is not. Summaries without a fencing token are not checked:
-    /// they were copied, or written by an older release.
+    /// Checks that a summary was built on the summary that was current when it was stored: its `parent`. If the parent
+    /// is a fallback summary, the expected base is the summary on which the fallback was built. Summaries without a
+    /// fencing token are not checked: they were copied, or an older release wrote them.
     fn check_base(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow, parent: SummaryId) {
         let facts = &summary.facts;
         let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && is_not_undone(summary)) else { return };
@@ -245,20 +246,21 @@ impl<'a> SummaryCheck<'a> {
             if let Some(before) = highest_fenced.filter(|before| before.facts.fence > fence) {
                 let (id, before) = (before.id, before.facts.fence);
                 let what =
-                    format!("it has fence {fence}, but an earlier summary, {id}, already has {before}");
+                    format!("its fencing token is {fence}, but the earlier summary {id} has {before}");
                 faults.add(&at, what);
             } else {
                 highest_fenced = Some(summary);
             }
             if let Some(highest) = highest.filter(|highest| fence > *highest) {
-                faults.add(&at, format!("it has fence {fence}, but its slot has only fence {highest}"));
+                faults.add(&at, format!("its fencing token is {fence}, but its slot has only {highest}"));
             }
-            // Within one lease a worker never starts twice at the same message without building on a summary.
+            // Within one lease, a worker never writes two summaries that start at the same message and are built on no
+            // summary.
             if summary.facts.built_on.is_none()
                 && let Some(first) = first_without_base.insert((fence, from), summary.id)
             {
                 let what = format!(
-                    "it was written from message {from} on under fence {fence}, like summary {first}: the same window was stored twice"
+                    "it was written from message {from} on with the fencing token {fence}, like summary {first}: the same window was stored twice"
                 );
                 faults.add(&at, what);
             }

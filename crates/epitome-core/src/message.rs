@@ -598,7 +598,9 @@ impl Default for Limits {
 #[non_exhaustive]
 pub enum MessageError {
     /// A part that is not allowed in this role.
-    #[error("parts[{at}]: a {kind} part is not allowed in a {role} message; it is allowed in {allowed} messages")]
+    #[error(
+        "parts[{at}]: a {kind} part is not allowed in a {role} message; it is allowed in {allowed} messages"
+    )]
     WrongRole {
         /// Index of the part.
         at: usize,

@@ -42,7 +42,8 @@ impl Template {
     pub fn parse(text: impl Into<String>) -> Result<Self, SettingError> {
         let text = text.into();
         if !text.contains(CONVERSATION) {
-            let problem = "{conversation_text} is missing; without it, the model does not receive the conversation";
+            let problem =
+                "{conversation_text} is missing; without it, the model does not receive the conversation";
             return Err(SettingError::new("prompt", problem));
         }
         for place in [CONVERSATION, PREVIOUS] {

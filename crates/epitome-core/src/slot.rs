@@ -1,13 +1,12 @@
-//! Defines slots (permanent requests for summaries) and their state.
+//! Defines slots and their state. A slot is a permanent request for summaries of a session.
 //!
-//! A [`Slot`] defines when a summary is due, which recent messages stay out of it and how large it may be.
-//! Its [`SlotState`] is a cursor, not a list of jobs. It contains the end of the coverage, the first pending
-//! trigger event, and the totals since the newest event. Later events are recomputed from the outlines. So a
-//! batch of a hundred messages updates only one row, and deduplication, ordering and crash safety need no
-//! extra code.
+//! A [`Slot`] defines when a summary is due, which recent messages stay out of it and how large it may be. Its
+//! [`SlotState`] is a cursor, not a list of jobs. It contains the end of the coverage, the first pending trigger event,
+//! and the totals since the newest event. Later events are recomputed from the outlines. So adding a hundred messages
+//! updates only one row, and deduplication, ordering and crash safety need no extra code.
 //!
-//! Messages are counted one by one, independent of batches. Counting starts at the message at which the slot
-//! last fired, not at the end of its coverage.
+//! Messages are counted one by one, no matter how many are added at once. Counting starts at the message at which the
+//! slot last fired, not at the end of its coverage.
 
 use serde::{Deserialize, Serialize};
 
@@ -57,9 +56,9 @@ impl From<Scope> for Option<Author> {
 /// Maximum size of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// In tokens.
+    /// In tokens. A model's summary with more tokens is rejected.
     Tokens(Tokens),
-    /// In characters. The writer of the summary cuts it there.
+    /// In characters. A longer summary is cut at this length.
     Chars(u64),
 }
 
@@ -67,7 +66,7 @@ pub enum Limit {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// If more than ten windows are pending, joins them up to the size of the model's input.
+    /// If more than ten windows are pending, joins as many of them as fit the model's input.
     #[default]
     Join,
     /// Writes a separate summary for every window, regardless of the number.
@@ -86,11 +85,11 @@ pub enum CatchUp {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Slot {
-    /// The name; unique within its scope.
+    /// The slot's name, unique within its scope.
     pub name: String,
-    /// The messages it covers.
+    /// The messages that the slot covers.
     pub scope: Scope,
-    /// When it is due.
+    /// The condition under which a summary is due.
     pub trigger: Trigger,
     /// The recent messages that stay out of the summary.
     pub keep: Keep,
@@ -98,7 +97,7 @@ pub struct Slot {
     pub limit: Limit,
     /// Whether the trigger fires automatically. If false, only [`SlotState::force`] fires it.
     pub auto: bool,
-    /// What it does when many trigger events are pending.
+    /// What the slot does when many trigger events are pending.
     pub catch_up: CatchUp,
 }
 
@@ -116,18 +115,18 @@ impl Slot {
         }
     }
 
-    /// Returns the short summary that every session has: every 20 messages, 1,000 tokens.
+    /// Returns the slot of the short summary that every session has: at most 1,000 tokens, after every 20 messages.
     pub fn short() -> Self {
         Self { trigger: Trigger::Messages(20), ..Self::new("short", Limit::Tokens(1_000)) }
     }
 
-    /// Returns the detailed summary that every session has: every 60 messages, 4,000 tokens.
+    /// Returns the slot of the detailed summary that every session has: at most 4,000 tokens, after every 60 messages.
     pub fn long() -> Self {
         Self { trigger: Trigger::Messages(60), ..Self::new("long", Limit::Tokens(4_000)) }
     }
 
-    /// Rejects a slot that could never work, and names the invalid field. `room` is the model's window minus
-    /// its output reserve, or `None` if unknown.
+    /// Returns an error that names the invalid field if the slot can never work. `room` is the model's window minus its
+    /// output reserve, or `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(named) {
@@ -152,10 +151,10 @@ impl Slot {
     }
 }
 
-/// Minimum size of a summary. A smaller one could not contain anything useful.
+/// Minimum size of a summary, in tokens or characters. A smaller summary contains nothing useful.
 const MIN_LIMIT: u64 = 16;
 
-/// Maximum number of pending events that were forced by callers. Beyond it, the newest replaces the last one.
+/// Maximum number of pending events that were forced by callers. Above it, a new event replaces the last event.
 const MOST_FORCED: usize = 64;
 
 /// A trigger event: the point at which a slot became due.
@@ -163,7 +162,7 @@ const MOST_FORCED: usize = 64;
 pub struct Firing {
     /// The message at which the slot fired.
     pub seq: Seq,
-    /// The totals directly after it, from which later events are recomputed.
+    /// The totals directly after this event. Later events are recomputed from them.
     pub restart: Totals,
 }
 
@@ -189,7 +188,7 @@ pub struct SlotState {
     /// The first pending trigger event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Firing>,
-    /// The newest trigger event, pending or completed. Later changes of flags never remove it.
+    /// The newest trigger event, pending or completed. It stays even if flags of messages are changed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<Firing>,
     /// Pending events that callers forced, in order. They cannot be recomputed from the counts.
@@ -197,19 +196,19 @@ pub struct SlotState {
     pub forced: Vec<Firing>,
     /// Totals since the newest trigger event.
     pub since: Totals,
-    /// When the slot fires if no further message arrives.
+    /// When the slot fires if no further message arrives; `None` if it fires only at a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
 impl SlotState {
-    /// Counts the next message of the log. Returns true if the slot fired: at this message, or at the one
-    /// before if a time limit expired between them. [`SlotState::due`] is the first pending event.
+    /// Counts the next message of the log. Returns true if the slot fired: at this message, or at the previous message
+    /// because a time limit expired in between. [`SlotState::due`] is the first pending event.
     pub fn advance(&mut self, slot: &Slot, outline: &Outline, room: Option<Tokens>) -> bool {
         if !slot.scope.holds(outline) {
             return false;
         }
-        // A time limit may have expired unnoticed between the last message and this one.
+        // A time limit may have expired between the last message and this message, without a call of `tick`.
         let by_time = self.tick(outline.at);
         if outline.skip {
             return by_time;
@@ -227,7 +226,7 @@ impl SlotState {
         by_time || when.is_now()
     }
 
-    /// Fires if the time limit has expired. Returns whether it fired.
+    /// Fires the slot if its time limit has expired. Returns whether it fired.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         match self.due_at {
             Some(at) if at <= now => {
@@ -238,8 +237,8 @@ impl SlotState {
         }
     }
 
-    /// Fires at the newest message, regardless of the trigger. Returns false if the coverage already includes
-    /// that message. An event that is already pending there is not repeated.
+    /// Fires the slot at the newest message, regardless of the trigger. Returns false if the coverage already includes
+    /// that message. If an event is already pending at that message, no second event is added.
     pub fn force(&mut self, now: Timestamp) -> bool {
         let head = self.since.last_seq;
         if head <= self.covered {
@@ -265,8 +264,8 @@ impl SlotState {
         self.due.get_or_insert(firing);
     }
 
-    /// Returns the first trigger event after `due`, recomputed from the messages after it. The newest event
-    /// counts even if flags changed later would have delayed it.
+    /// Returns the first trigger event after `due`, recomputed from the messages after it. `newest` is returned even if
+    /// flags of messages were changed later in a way that would delay it.
     pub(crate) fn next_firing(
         &self,
         slot: &Slot,
@@ -289,10 +288,9 @@ impl SlotState {
         Some(forced.filter(|forced| forced.seq <= counted.seq).copied().unwrap_or(counted))
     }
 
-    /// Completes the trigger events up to and including `firing`. Either a summary up to `covered` is stored,
-    /// or there was nothing to summarize and `covered` is unchanged. `log` contains the messages after the
-    /// event, at least up to the next one. If it ends earlier, the windows from there to the newest event
-    /// become one.
+    /// Completes the trigger events up to and including `firing`. Either a summary up to `covered` is stored, or there
+    /// was nothing to summarize and `covered` is unchanged. `log` contains the messages after the event, at least up to
+    /// the next one. If `log` ends before the next event, all events up to the newest event are merged into one.
     pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {
@@ -302,13 +300,13 @@ impl SlotState {
         self.forced.retain(|forced| forced.seq > self.fired);
     }
 
-    /// Advances the coverage but leaves the event pending: only a part of its window is done.
+    /// Advances the coverage but leaves the trigger event pending, because only a part of its window is summarized.
     pub fn cover(&mut self, covered: Seq) {
         self.covered = self.covered.max(covered);
     }
 
-    /// Resets the coverage to the parent's. Pending events are removed and counting restarts at the head, so
-    /// that the undone summary is not written again immediately.
+    /// Resets the coverage to `parent`, the coverage of the parent summary. Pending events are removed and counting
+    /// restarts at `head`. So the summary that was undone is not written again immediately.
     pub fn undo(&mut self, parent: Seq, head: Seq, now: Timestamp) {
         self.covered = parent;
         self.since.last_seq = head;

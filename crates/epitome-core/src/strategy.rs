@@ -11,7 +11,7 @@
 //! | `mask` | stays, without tool outputs | `messages(10)` |
 //! | `summarize` | becomes a summary | `messages(6)` |
 //! | `amortized` | becomes a summary; the newest half stays, so that cuts are rare | `messages(6)` |
-//! | `pipeline(...)` | each strategy in turn, while the list is still due | |
+//! | `pipeline(...)` | is changed by each strategy in turn, while the list is still due | |
 //!
 //! [`crate::condense`] carries a strategy out, and [`crate::trigger`] decides when.
 
@@ -47,13 +47,13 @@ pub enum Strategy {
     Noop,
     /// Removes the older part without a replacement.
     Recent(Option<Keep>),
-    /// Replaces old tool outputs by a line that says so.
+    /// Replaces each old tool output by a line that says that the output was left out.
     Mask(Option<Keep>),
     /// Replaces the older part by a summary.
     Summarize(Option<Keep>),
-    /// The same, but keeps at least the newest half of the tokens.
+    /// Like `Summarize`, but keeps at least the newest half of the tokens.
     Amortized(Option<Keep>),
-    /// Several strategies in turn, each only while the list is still due.
+    /// Applies several strategies one after another. A strategy is applied only if the list is still due.
     Pipeline(Vec<Strategy>),
 }
 
@@ -94,7 +94,8 @@ impl Strategy {
         .iter()
     }
 
-    /// Returns how many of the newest messages stay unchanged: its own keep, else `configured`, else its default.
+    /// Returns how many of the newest messages stay unchanged: the strategy's own keep if it has one, otherwise
+    /// `configured`, otherwise the strategy's default.
     pub fn keep(&self, configured: Option<Keep>) -> Keep {
         let default = match self {
             Self::Recent(_) => 50,
@@ -112,7 +113,7 @@ impl Strategy {
         }
     }
 
-    /// Rejects a strategy that could not work, and names the problem. `room` is the model's window minus its
+    /// Returns an error that names the problem if the strategy cannot work. `room` is the model's window minus its
     /// output reserve.
     ///
     /// ```

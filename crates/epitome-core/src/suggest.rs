@@ -38,8 +38,8 @@ pub fn similar_names<'a>(
     similar.into_iter().take(limit).map(|(_, name)| name).collect()
 }
 
-/// Returns the question for an error message, such as "did you mean `summarize`? ", with a space at its end; empty if no name
-/// is similar.
+/// Returns a question for an error message, such as "did you mean `summarize`? ", with a space at its end. Returns an
+/// empty text if no name is similar.
 pub fn did_you_mean<'a>(mistyped: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let similar = similar_names(mistyped, names, 1);
     similar.first().map(|name| format!("did you mean `{name}`? ")).unwrap_or_default()

@@ -8,16 +8,16 @@ use crate::message::Timestamp;
 
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
-/// The first and the last time with a year of four digits, as RFC 3339 requires.
+/// The first and the last timestamp whose year has four digits, as RFC 3339 requires.
 const FIRST: DateTime = DateTime::constant(0, 1, 1, 0, 0, 0, 0);
 const LAST: DateTime = DateTime::constant(9999, 12, 31, 23, 59, 59, 999_000_000);
 
-/// Maximum number of decimals of a second that are read; further ones are cut off.
+/// Maximum number of decimals of a second that are parsed. Further decimals are cut off.
 const DECIMALS: usize = 9;
 
 impl Timestamp {
-    /// Returns the timestamp as RFC 3339: in UTC, with milliseconds. A timestamp outside the years 0 to 9999 becomes the
-    /// first or the last one in them.
+    /// Returns the timestamp as RFC 3339: in UTC, with milliseconds. A timestamp before year 0 or after year 9999
+    /// becomes the first or the last timestamp in these years.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;

@@ -1,15 +1,15 @@
 //! Counts tokens.
 //!
-//! A [`Counter`] counts text, messages, calls and tool schemas. If the model's [`Encoding`] is public, the
-//! count of its text is exact. Otherwise a [`Factor`], learned from the provider's reports, corrects the
-//! count of another encoding.
+//! A [`Counter`] counts text, messages, calls and tool schemas. If the model's [`Encoding`] is public, the count of its
+//! text is exact. Otherwise the counter uses another encoding, and a [`Factor`] corrects its count. The factor is
+//! learned from the token counts that the provider reports.
 //!
 //! Roles, names and brackets around the text count as a small fixed [`Overhead`]. [`crate::media`] estimates
 //! media; their base64 is never counted as text. Text that looks like a special token, such as
 //! `<|endoftext|>`, counts as ordinary text.
 //!
-//! Counting 1 MB takes 10 to 40 ms, or about 330 ms for text without word boundaries. Do not count on threads
-//! that must respond quickly. Store the counts together with the counter's name.
+//! Counting 1 MB takes 10 to 40 ms, or about 330 ms for text without word boundaries. So do not count tokens on threads
+//! that must respond quickly. If you store a count, store the counter's name with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -77,7 +77,7 @@ impl Encoding {
     /// assert_eq!(Encoding::for_model("claude-opus-4-7"), None);
     /// ```
     pub fn for_model(model: &str) -> Option<Self> {
-        // Routers put the provider before the model name.
+        // Routers put the provider before the model name: `openai/gpt-4o`.
         let bare = model.rsplit_once('/').map_or(model, |(_, bare)| bare);
         match tiktoken::model_to_encoding(bare)? {
             "o200k_base" | "o200k_harmony" => Some(Self::O200k),
@@ -135,7 +135,7 @@ impl From<Encoding> for String {
 
 /// The tokens around the text: roles, brackets, separators.
 ///
-/// Providers do not publish these numbers. The defaults are the results of OpenAI's own examples, rounded up.
+/// Providers do not publish these numbers. The defaults are computed from OpenAI's own examples and rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overhead {
@@ -279,7 +279,7 @@ impl Counter {
         sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// Counts a text that is counted repeatedly, and caches the count in `cached`.
+    /// Counts a text and stores the count in `cached`, so that a repeated call does not count again.
     pub(crate) fn text_once(&self, text: &str, cached: &OnceLock<(Arc<str>, Tokens)>) -> Tokens {
         match cached.get_or_init(|| (self.name.clone(), self.text(text))) {
             (name, tokens) if *name == self.name => *tokens,
@@ -296,15 +296,14 @@ impl fmt::Debug for Counter {
 
 /// The ratio between a provider's token counts and ours.
 ///
-/// For models whose encoding is not public. Each reported request size moves the factor towards the reported
-/// For models whose encoding is not public. Each reported request size moves the factor towards the reported
-/// ratio. Reports are weighted by their tokens and older ones fade, so that the last ten large reports
-/// decide. One extreme report has a limited influence: its ratio is clamped to between two thirds and 1.5
-/// times the current factor, and its weight is at most a tenth of the remembered tokens (half at the start).
+/// It is used for models whose encoding is not public. Each reported request size moves the factor towards the reported
+/// ratio. Reports are weighted by their tokens and lose weight over time, so that the factor depends mainly on the last
+/// ten large reports. A single extreme report has a limited influence: its ratio is clamped to between two thirds and
+/// 1.5 times the current factor, and its weight is at most a tenth of the remembered tokens (half at the start).
 ///
-/// A factor is applied and displayed in hundredths. It stays between 0.5 and 3: a larger difference is not
-/// caused by tokenizers but by different content. Internally it uses integers, so that the same reports
-/// produce the same factor on every machine.
+/// A factor is applied and displayed in hundredths. It stays between 0.5 and 3: a larger difference is caused by
+/// different content, not by tokenizers. Internally it uses integers, so that the same reports produce the same factor
+/// on every machine.
 ///
 /// ```
 /// use epitome_core::tokens::Factor;
@@ -319,9 +318,9 @@ impl fmt::Debug for Counter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Sums")]
 pub struct Factor {
-    /// Remembered tokens that we counted. From 1 to [`MEMORY`].
+    /// Number of remembered tokens, as counted by us: from 1 to [`MEMORY`].
     counted: Tokens,
-    /// Tokens that the provider reported for them.
+    /// Number of the same tokens, as reported by the provider.
     reported: Tokens,
 }
 
@@ -335,13 +334,14 @@ struct Sums {
 
 /// Maximum number of counted tokens that are remembered.
 const MEMORY: Tokens = 1_000_000;
-/// Number of tokens assumed at the start: small, so that the first real report has an effect.
+/// Number of remembered tokens at the start. It is small, so that the first real report has an effect.
 const START: Tokens = 2_000;
-/// Minimum size of a report in tokens. Smaller requests show the overhead more than the text.
+/// Minimum size of a report in tokens. In smaller requests, the count depends more on the overhead than on the text.
 const TINY: Tokens = 200;
 
 impl Factor {
-    /// Learns from a request that we counted as `counted` and the provider as `reported`.
+    /// Updates the factor from one request. `counted` is our token count of the request, and `reported` is the
+    /// provider's count.
     ///
     /// Both numbers must describe the same request, including system prompt and tools, and `counted` must
     /// come from a [`Counter`]. Leave out requests with media, because media are estimates. Reports of zero,
@@ -363,7 +363,7 @@ impl Factor {
         self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
     }
 
-    /// Estimates what the provider will count for `tokens` of ours. Rounds up.
+    /// Estimates the provider's count of a text that has `tokens` tokens by our count. Rounds up.
     pub fn apply(&self, tokens: Tokens) -> Tokens {
         let product = u128::from(tokens) * u128::from(self.hundredths());
         Tokens::try_from(product.div_ceil(100)).unwrap_or(Tokens::MAX)

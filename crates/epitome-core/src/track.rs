@@ -1,23 +1,21 @@
 //! Tracks open calls and tool loops message by message, and marks where the log may be cut.
 //!
-//! A summary can replace everything before a cut; everything after it is sent to the model unchanged.
-//! Providers reject a tool result without its call and a call without its result. So a cut is legal only
-//! where no call is open. A tool loop that started with reasoning can be entered only at a message that has
-//! its own reasoning.
+//! A summary can replace everything before a cut; everything after it is sent to the model unchanged. Providers reject
+//! a tool result without its call and a call without its result. So a cut is legal only where no call is open. Inside a
+//! tool loop that started with reasoning, a cut is legal only before a message that has its own reasoning.
 //!
 //! Logs are not always well formed. Every input is accepted:
 //! - The first result of a call answers it. A second result, a result without a call and a late result are
 //!   *strays*: they stay in the log and are removed from the view.
-//! - A call is *abandoned* if it is still open when the user speaks again, or after its author has continued
-//!   for [`PATIENCE`] rounds. So it cannot block cuts forever. When shown, it gets a marked result.
+//! - A call is *abandoned* if it is still open when the user speaks again, or after its author has continued for
+//!   [`PATIENCE`] rounds. An abandoned call does not block cuts. When it is shown, it gets a placeholder result.
 //! - Blank text counts as no text.
 //! - A call that repeats an open id of the same author is also a stray.
-//! - A result may refer to its call by either of the call's ids. If two authors use the same id, the result
-//!   answers its own author's call first. The following results of the same message answer the same author.
+//! - A result may refer to its call by either of the call's ids. If two authors use the same id, the result answers its
+//!   own author's call first. The following results of the same message then prefer calls of the same author.
 //!
-//! Each message costs O(1): a [`Tracker`] stores the open calls and the current loops, and no history. The
-//! findings are written into the message's [`Outline`] and never change later. [`crate::cut`] chooses among
-//! the legal cuts.
+//! Each message costs O(1): a [`Tracker`] stores the open calls and the current loops, and no history. It writes its
+//! results into the message's [`Outline`], where they never change. [`crate::cut`] chooses among the legal cuts.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,13 +23,13 @@ use crate::message::{Author, CallId, Message, Part, Role, Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
 
-/// Maximum number of open calls, and of current loops. The oldest is abandoned when the limit is reached, so
-/// that a log with many unanswered calls cannot grow the state without limit.
+/// Maximum number of open calls, and of current loops. When the limit is reached, the oldest call or loop is abandoned.
+/// So the size of the state is limited, even for a log with many unanswered calls.
 pub const MAX_OPEN_CALLS: usize = 1_024;
 
-/// Number of rounds in which an author receives other results and replies before an open call is abandoned.
-/// An agent with background tools receives its answer a few rounds late. A call that is never answered must
-/// not block condensing forever for an agent without a user.
+/// Number of rounds after which an open call is abandoned. In a round, the author of the call receives other results
+/// and replies. A background tool may answer a few rounds late. But a call that is never answered must not block
+/// condensing forever if no user message closes it.
 pub const PATIENCE: u32 = 8;
 
 /// The tracking state of a session: open calls, current turn, loops. It is small; store it with the session,
@@ -92,13 +90,13 @@ impl Tracker {
         self.open.open_for(&Some(author.clone()))
     }
 
-    /// Returns what a cut after the newest message would separate, as far as it can be decided now. The next
-    /// message may make it more permissive, never less.
+    /// Returns what a cut after the newest message would separate, as far as it is known now. The next message may make
+    /// the cut legal, but never makes a legal cut illegal.
     pub fn cut_at_end(&self) -> Cut {
         cut_kind(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
 
-    /// The same, considering one author's messages only.
+    /// Like [`Tracker::cut_at_end`], but among the messages of one author only.
     pub fn own_cut_at_end(&self, author: &Author) -> Cut {
         let author = Some(author.clone());
         cut_kind(self.open.is_open_for(&author), self.loops.contains(&author))
@@ -110,7 +108,7 @@ impl Tracker {
         self.push_sized(message, counter.message(message))
     }
 
-    /// The same as [`Tracker::push`], for a message whose tokens were counted before.
+    /// Like [`Tracker::push`], for a message whose tokens were counted before.
     pub fn push_sized(&mut self, message: &Message, tokens: Tokens) -> Outline {
         let stats = ContentStats::of(message);
         let opens_turn = message.role.is_user() && stats.has_text;
@@ -192,8 +190,8 @@ impl Tracker {
         call_authors
     }
 
-    /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply in text ends
-    /// the loop. Returns the number of opened calls.
+    /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply with text and without
+    /// calls ends the loop. Returns the number of opened calls.
     fn take_calls(
         &mut self,
         message: &Message,
@@ -227,7 +225,7 @@ fn count(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(u32::MAX)
 }
 
-/// Returns whether results in a message of this role count. Providers do not accept results in other roles.
+/// Returns whether a message of this role can answer calls. Providers do not accept results in other roles.
 pub(crate) fn answers_calls(role: Role) -> bool {
     matches!(role, Role::Tool | Role::User)
 }
@@ -237,7 +235,7 @@ pub(crate) fn is_blank(text: &str) -> bool {
     text.trim_start().is_empty()
 }
 
-/// Returns what a cut separates at a point with these open calls and loops.
+/// Returns what a cut separates at a position where a call is open or a tool loop is in progress.
 fn cut_kind(call_open: bool, in_loop: bool) -> Cut {
     match (call_open, in_loop) {
         (true, _) => Cut::InCall,
@@ -297,9 +295,9 @@ pub(crate) struct OpenCall {
     item_id: Option<CallId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) author: Option<Author>,
-    /// Whether its author received another result since the last reply.
+    /// Whether the author of the call received another result since the author's last reply.
     passed_over: bool,
-    /// Number of rounds its author continued without the result.
+    /// Number of rounds in which the author of the call continued without its result.
     rounds: u32,
 }
 
@@ -333,9 +331,9 @@ impl OpenCalls {
         });
     }
 
-    /// Removes and returns the call that this result answers. Prefers calls of the author whose call the
-    /// message answered before. Then it prefers a match by id over one by item id, and then the author's own
-    /// call over another author's.
+    /// Removes and returns the call that this result answers. If several calls match, the preference is, in this order:
+    /// a call of the author `before`, whose call the same message answered before; a call with this id rather than with
+    /// this item id; a call of the message's own author.
     pub(crate) fn answer(
         &mut self,
         id: &CallId,

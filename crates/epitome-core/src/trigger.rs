@@ -1,15 +1,15 @@
 //! Defines triggers: the conditions under which a summary is due.
 //!
-//! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums,
-//! so an evaluation costs the size of the expression and never the length of the session. Time alone can make
-//! a trigger due, so the result is not a boolean but [`When`]: a store saves the timestamp and needs no
-//! further message to act on it.
+//! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums. So the
+//! time of an evaluation depends on the size of the expression, not on the length of the session. Time alone can make a
+//! trigger due, so the result is not a boolean but [`When`]: a store saves the timestamp and needs no further message
+//! to act on it.
 //!
 //! | written | due when | default |
 //! |---|---|---|
 //! | `messages(n)` | n messages arrived | 30 |
 //! | `turns(n)` | n turns contain a new message | 100 |
-//! | `tokens(n)` | the messages have n tokens; inline, the whole request has | |
+//! | `tokens(n)` | the messages have n tokens (inline: the whole request has n tokens) | |
 //! | `chars(n)` | the messages have n characters | |
 //! | `window(f)` | the messages, or the request, fill the fraction f of the model's window minus its output reserve | |
 //! | `every(s)` | s seconds passed since it last fired | 300 |
@@ -57,7 +57,7 @@ const SECONDS: Whole = (1, "a whole number of seconds from 1");
 pub struct Fraction(u32);
 
 impl Fraction {
-    /// The whole.
+    /// The fraction 1.
     pub const ONE: Self = Self::percent(100);
 
     /// Rounds `value` to the nearest millionth. Fails unless `0 < value <= 1` and the result is not 0.
@@ -65,13 +65,13 @@ impl Fraction {
         Self::checked(value).ok_or_else(|| FormError::value("fraction", value, FRACTION))
     }
 
-    /// Creates a fraction for constants of this crate, which are valid by inspection.
+    /// Creates a fraction for constants of this crate, without checking that it is valid.
     pub(crate) const fn percent(percent: u32) -> Self {
         Self(percent * 10_000)
     }
 
     fn checked(value: f64) -> Option<Self> {
-        // Written so that NaN fails.
+        // The condition is written so that NaN fails too.
         if !(value > 0.0 && value <= 1.0) {
             return None;
         }
@@ -102,13 +102,13 @@ impl Fraction {
         if more < Self::ONE.0 { Self(more) } else { Self::ONE }
     }
 
-    /// Returns this share of `whole`, rounded down: what fits in it.
+    /// Returns this share of `whole`, rounded down: the largest number that does not exceed the share.
     pub fn of(self, whole: u64) -> u64 {
         let share = u128::from(whole) * u128::from(self.0) / 1_000_000;
         u64::try_from(share).unwrap_or(whole)
     }
 
-    /// Returns this share of `whole`, rounded up: the first number that reaches it.
+    /// Returns this share of `whole`, rounded up: the smallest number that reaches the share.
     ///
     /// ```
     /// use epitome_core::trigger::SOFT;
@@ -119,7 +119,7 @@ impl Fraction {
         u64::try_from(share).unwrap_or(whole)
     }
 
-    /// Reads the only argument.
+    /// Reads a fraction from the only argument of `expr`.
     pub(crate) fn read(expr: &Expr<'_>) -> Result<Self, FormError> {
         let arg = expr.only()?.ok_or_else(|| FormError::missing(expr.name, FRACTION))?;
         let value = match arg {
@@ -175,19 +175,20 @@ pub enum Trigger {
     Messages(u64),
     /// This number of turns contain a new message.
     Turns(u64),
-    /// The messages have this number of tokens; inline, the whole request has.
+    /// The messages have this number of tokens. Inline, the whole request has this number of tokens.
     Tokens(u64),
     /// The messages have this number of characters.
     Chars(u64),
     /// The messages, or the request, fill this share of the model's window minus its output reserve.
     Window(Fraction),
-    /// This number of seconds passed since it last fired, or since the first message.
+    /// This number of seconds passed since the trigger last fired, or since the first message.
     Every(u64),
     /// This number of seconds passed since the last message.
     Idle(u64),
     /// The request reaches the size at which condensing costs least. Inline only.
     Economic,
-    /// A part is longer than this number of characters, trimmed. With 0: a part is not blank.
+    /// A part of a message is longer than this number of characters, without spaces at its ends. With 0, every part
+    /// that is not blank is long enough.
     Important(u64),
     /// All of these are due. An empty list is always due.
     All(Vec<Trigger>),
@@ -228,7 +229,7 @@ pub struct TriggerFacts<'a> {
     pub request: Option<Tokens>,
     /// The model's window minus its output reserve, or `None` if unknown.
     pub room: Option<Tokens>,
-    /// Inline: the result of [`crate::economic::threshold`].
+    /// Inline: the result of [`crate::economic::threshold`]; `None` if unknown.
     pub economic: Option<Tokens>,
 }
 
@@ -383,8 +384,9 @@ impl Trigger {
         self.when_scaled(facts, Fraction::ONE)
     }
 
-    /// The same with every threshold, including durations, multiplied by `scale`, rounded up, at least 1.
-    /// With [`SOFT`], it is the time to prepare a summary. Never later than [`Trigger::when`].
+    /// Like [`Trigger::when`], but every threshold, including durations, is multiplied by `scale` and rounded up, to at
+    /// least 1. With [`SOFT`], the result is the time to prepare a summary. It is never later than the result of
+    /// [`Trigger::when`].
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -522,7 +524,7 @@ impl Trigger {
             Self::Every(seconds) | Self::Idle(seconds) => {
                 (elapsed(self.start(facts)?, facts.now), Some(*seconds))
             }
-            // Without a request there is nothing to compare.
+            // Without the size of the request, there is nothing to compare with the threshold.
             Self::Economic => (tokens, facts.request.and(facts.economic)),
             // Longer than n means at least n + 1. Nothing is longer than the largest number.
             Self::Important(n) => (totals.longest, n.checked_add(1)),
@@ -531,7 +533,7 @@ impl Trigger {
         Some(Gauge { condition: self.name(), have, need: need.map(scaled) })
     }
 
-    /// Returns the start of a time condition; `None` for the others.
+    /// Returns the timestamp from which a time condition measures; `None` for the other conditions.
     fn start(&self, facts: &TriggerFacts<'_>) -> Option<Timestamp> {
         match self {
             Self::Every(_) => Some(facts.totals.since.unwrap_or(facts.totals.last_at)),
@@ -540,7 +542,7 @@ impl Trigger {
         }
     }
 
-    /// Returns when a time condition is met; `None` for the others.
+    /// Returns when a time condition is met; `None` for the other conditions.
     fn due_at(&self, facts: &TriggerFacts<'_>, gauge: Gauge) -> Option<Timestamp> {
         Some(self.start(facts)?.plus_seconds(gauge.need?))
     }

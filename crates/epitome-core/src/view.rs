@@ -38,8 +38,8 @@ pub fn note() -> Message {
     Message::user(NOTE)
 }
 
-/// Repairs a list without removing valid messages: what [`render`](crate::context_texts::render) does with a layout's
-/// messages.
+/// Repairs a list without removing valid messages. [`render`](crate::context_texts::render) repairs the messages of a
+/// layout in the same way.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};
@@ -73,7 +73,7 @@ fn is_words(part: &Part) -> bool {
     }
 }
 
-/// The same as [`repair`] for messages that will receive no further results: every call gets a result.
+/// Like [`repair`], for messages that will receive no further results. Every call without a result gets a placeholder.
 pub(crate) fn repair_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut repairer = Repairer::default();
     messages.into_iter().for_each(|message| repairer.push(message));
@@ -96,7 +96,8 @@ pub(crate) struct Repairer {
     items: HashSet<CallId>,
     /// The peer whose messages become the assistant's.
     pub(crate) assistant: Option<Author>,
-    /// Whether the current loop was entered after its reasoning. All reasoning of the loop is then removed.
+    /// Whether the list starts inside the current tool loop, after the loop's first reasoning. If true, all reasoning
+    /// of the loop is removed.
     pub(crate) strip_reasoning: bool,
 }
 
@@ -157,7 +158,7 @@ impl Repairer {
         let message = if self.strip_reasoning { without_reasoning(message) } else { message.into_owned() };
         let words = has_words(&message);
         let opens_turn = message.role.is_user() && words;
-        // Reasoning alone ends nothing.
+        // A message with reasoning alone does not end a loop.
         let last_reply = message.role == Role::Assistant && words && message.calls().next().is_none();
         self.push(message);
         self.strip_reasoning &= !(opens_turn || (last_reply && self.open.calls.is_empty()));
@@ -194,13 +195,13 @@ impl Repairer {
             return;
         }
         match self.waiting.last_mut() {
-            // A single reply that was logged in pieces.
+            // The log contains a single reply in several messages, which are joined here.
             Some(Waiting::Reply { message: first, calls: earlier, answers })
                 if answers.is_empty() && first.author == message.author =>
             {
                 first.parts.append(&mut message.parts);
                 earlier.append(&mut calls);
-                // Flags of one piece apply to the whole batch.
+                // A flag of one of these messages applies to the whole batch.
                 first.pinned |= message.pinned;
                 first.skip |= message.skip;
             }
@@ -253,7 +254,7 @@ impl Repairer {
                         continue;
                     };
                     call_author.get_or_insert(call.author.clone());
-                    // The newest call with that id; an older one was abandoned in favour of it.
+                    // Uses the newest call with that id. An older call with the same id was abandoned.
                     let entry = self.waiting.iter_mut().rev().find_map(|entry| match entry {
                         Waiting::Reply { message, calls, answers } if message.author == call.author => {
                             let call = calls.iter_mut().find(|c| c.id == call.id && !c.answered)?;
@@ -278,8 +279,8 @@ impl Repairer {
         }
     }
 
-    /// Adds a message of the assistant among peers. It opened a turn like any other peer's message and makes
-    /// no calls.
+    /// Adds a message of the peer that is sent as the assistant. In the log it opened a turn, like any other peer's
+    /// message, and it contains no calls.
     fn peer(&mut self, mut message: Message) {
         message.parts.retain(is_words);
         if !message.parts.is_empty() {
@@ -300,7 +301,7 @@ impl Repairer {
         }
     }
 
-    /// Marks a point after which open calls stay unanswered.
+    /// Marks a position in the list. Calls that are open there stay unanswered.
     pub(crate) fn seam(&mut self) {
         self.open.calls.clear();
         self.flush(false);

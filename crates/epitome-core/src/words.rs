@@ -1,8 +1,8 @@
 //! Splits text into words, in any script.
 //!
-//! In scripts with spaces a word is a run of letters and digits, in lower case and with a simple stemming. In
-//! scripts without spaces (Chinese, Japanese, Thai and similar) each pair of neighbouring characters counts
-//! as a word. This needs no dictionary, and texts with common words have common pairs.
+//! In scripts with spaces a word is a run of letters and digits, in lower case and with a simple stemming. In scripts
+//! without spaces (Chinese, Japanese, Thai and similar) each pair of neighbouring characters counts as a word. This
+//! needs no dictionary: two texts that have words in common also have pairs in common.
 
 /// Calls `found` with each word, and with its hash if the word is significant. Returns the number of words.
 /// The hashes are the same on every machine.
@@ -110,7 +110,7 @@ fn stem(word: &str) -> &str {
             return stem;
         }
     }
-    // `boxes` and `wishes`, but `lakes`.
+    // Removes `es` from `boxes` and `wishes`, but only `s` from `lakes`.
     let hissing = word.strip_suffix("es").filter(|stem| stem.ends_with(['s', 'x', 'z', 'h']));
     hissing
         .or(word.strip_suffix('s').filter(|stem| !stem.ends_with('s')))

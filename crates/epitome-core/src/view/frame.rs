@@ -1,9 +1,9 @@
 //! Formats a summary as a message, and recognises such messages in a list.
 //!
-//! The frame states which messages a summary covers and that it is history. A caller that stores a condensed
-//! list later sends it again, so the frame is parsed too: a summary that is found is used as the base of the
-//! next one, and is never treated as a user's request. The text survives the round trip unchanged: text that
-//! could close the frame is escaped, and unescaped on parsing.
+//! The frame states which messages a summary covers and that it is history. A caller that stores a condensed list later
+//! sends the list again, so frames are parsed too. The next summary extends a summary that is found, and the found
+//! summary is never treated as a user's request. Text that could close the frame is escaped, and unescaped when the
+//! frame is parsed, so it stays unchanged.
 
 use std::borrow::Cow;
 
@@ -63,9 +63,9 @@ pub fn recognise(message: &Message) -> Option<FramedSummary> {
     split(message).map(|(found, _)| found)
 }
 
-/// Like [`recognise`], and also returns the rest of the message. A dialect that requires alternating roles
-/// merges the summary with the user's own text, as further parts or further text; this function separates
-/// them. Several summaries in one message are joined into one with the coverage of the last.
+/// Like [`recognise`], and also returns the rest of the message. A dialect that requires alternating roles merges the
+/// summary with the user's own text into one message. This function separates the summary from that text. Several
+/// summaries in one message are joined into one summary with the coverage of the last.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part};

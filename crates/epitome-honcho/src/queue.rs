@@ -27,8 +27,8 @@ impl WorkCounts {
         self.pending = self.pending.saturating_add(pending);
     }
 
-    /// Returns the numbers as JSON, with one more field.
-    fn to_json(&self, name: &str, value: &Value) -> Value {
+    /// Renders the numbers as JSON, with one more field.
+    fn render(&self, name: &str, value: &Value) -> Value {
         json!({
             "total_work_units": self.total(),
             "completed_work_units": self.completed,
@@ -58,7 +58,7 @@ pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> 
     if let Some(name) = name {
         return json_response(
             StatusCode::OK,
-            &of_session(workspace, name).await?.to_json("sessions", &Value::Null),
+            &of_session(workspace, name).await?.render("sessions", &Value::Null),
         );
     }
     let queue = workspace.queue().await?;
@@ -79,10 +79,10 @@ pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> 
     let mut sessions = Map::new();
     for (session, work) in by.iter().filter(|(_, work)| work.total() > 0).take(MOST_SESSIONS) {
         let id = ids.session(workspace.name(), session);
-        sessions.insert(id.clone(), work.to_json("session_id", &id.into()));
+        sessions.insert(id.clone(), work.render("session_id", &id.into()));
     }
     let sessions = if sessions.is_empty() { Value::Null } else { sessions.into() };
-    json_response(StatusCode::OK, &work.to_json("sessions", &sessions))
+    json_response(StatusCode::OK, &work.render("sessions", &sessions))
 }
 
 /// Returns the numbers of one session. They are read from the session itself, because the queue may be longer than its

@@ -5,7 +5,7 @@
 //! that do not end in time.
 //!
 //! A client that does not read its response would occupy memory and a permit forever. Hyper limits how long a request may
-//! take to arrive, and `tokio-io-timeout` limits how long a write may wait for the client ([`WriteTimeout`]). A response
+//! take to arrive, and `tokio-io-timeout` limits how long a write may wait for the client (`WriteTimeout`). A response
 //! that is not written completely counts as in progress, so a shutdown waits for it.
 
 use std::borrow::Borrow;
@@ -215,7 +215,7 @@ impl WriteTimeout {
         match &wrote {
             Poll::Ready(Ok(_)) => self.pending_write = None,
             Poll::Pending if self.pending_write.is_none() => {
-                self.pending_write = Some(InProgress::new(&self.count))
+                self.pending_write = Some(InProgress::new(&self.count));
             }
             // A failed write ends the connection.
             Poll::Pending | Poll::Ready(Err(_)) => {}

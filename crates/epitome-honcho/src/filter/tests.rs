@@ -338,7 +338,10 @@ fn filters_are_limited_to_a_thousand_conditions() {
     for filters in [&peers as &dyn Fn(usize) -> Value, &names, &empty, &tags] {
         assert!(Filter::parse(&filters(1_000), KNOWN).is_ok());
         let wrong = Filter::parse(&filters(1_001), KNOWN).unwrap_err();
-        assert_eq!(wrong, "filters have more than 1000 conditions (each value of a list counts as one); use fewer");
+        assert_eq!(
+            wrong,
+            "filters have more than 1000 conditions (each value of a list counts as one); use fewer"
+        );
     }
 }
 

@@ -215,31 +215,31 @@ async fn every_difference_is_reported() {
             "UPDATE epitome.messages SET body = body || ' ' WHERE session = 1 AND seq = 30",
             "UPDATE epitome.messages SET body = rtrim(body) WHERE session = 1 AND seq = 30",
             "messages",
-            "messages is not the same on both sides: a row differs in body (session 1, seq 30); ",
+            "table messages differs between the file and the database: a row differs in body (session 1, seq 30); ",
         ),
         (
             "UPDATE epitome.messages SET seq = 1000 WHERE session = 1 AND seq = 40",
             "UPDATE epitome.messages SET seq = 40 WHERE session = 1 AND seq = 1000",
             "messages",
-            "messages is not the same on both sides: a row of the file is not in the database (session 1, seq 40); ",
+            "table messages differs between the file and the database: a row of the file is not in the database (session 1, seq 40); ",
         ),
         (
             "INSERT INTO epitome.members (session, author, joined) VALUES (999, 1, 0)",
             "DELETE FROM epitome.members WHERE session = 999",
             "members",
-            "members is not the same on both sides: a row of the database is not in the file (session 999, author 1); ",
+            "table members differs between the file and the database: a row of the database is not in the file (session 999, author 1); ",
         ),
         (
             "UPDATE epitome.slots SET fence = fence + 1 WHERE name = 'long' AND session = 1",
             "UPDATE epitome.slots SET fence = fence - 1 WHERE name = 'long' AND session = 1",
             "slots",
-            "slots is not the same on both sides: a row differs in fence (session 1, scope \"\", name \"long\"); ",
+            "table slots differs between the file and the database: a row differs in fence (session 1, scope \"\", name \"long\"); ",
         ),
         (
             "UPDATE epitome.inline SET kept = '' WHERE length = 3 AND root = '\\x80808080808080808080808080808080'",
             "UPDATE epitome.inline SET kept = '{\"n\": 128}' WHERE kept = ''",
             "inline",
-            "inline is not the same on both sides: a row differs in kept (workspace \"home\", length 3); ",
+            "table inline differs between the file and the database: a row differs in kept (workspace \"home\", length 3); ",
         ),
     ] {
         database.psql(spoil);

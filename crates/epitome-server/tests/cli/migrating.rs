@@ -57,7 +57,7 @@ fn a_file_is_moved_and_reported_table_by_table() {
     assert_eq!(there(&["verify"]).0, Some(0));
 
     let (code, _, errors) = migrate(&place, &database, &[]);
-    assert!(code == Some(1) && errors.contains("was already migrated there"), "{errors}");
+    assert!(code == Some(1) && errors.contains("was already migrated into this database"), "{errors}");
     let (code, out, errors) = migrate(&place, &database, &["--verify-only"]);
     assert!(code == Some(0) && out.contains("are identical: "), "{out} {errors}");
     database.psql("DELETE FROM epitome.messages WHERE seq = 7 AND session = 1");
@@ -81,7 +81,7 @@ fn a_migration_killed_at_any_time_resumes() {
         if let Some(status) = child.try_wait().unwrap() {
             let errors = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
             // The one before may have been killed when all was done.
-            let done = status.success() || (killed > 0 && errors.contains("was already migrated there"));
+            let done = status.success() || (killed > 0 && errors.contains("was already migrated into this database"));
             assert!(done, "after {killed} kills: {status} {errors}");
             break;
         }

@@ -14,7 +14,7 @@ pub type KeyHash = [u8; 32];
 /// A stored key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRow {
-    /// The part of the key that may be shown.
+    /// The key's properties, without its secret.
     pub key: Key,
     /// The hash of the key's secret.
     pub hash: KeyHash,
@@ -27,9 +27,10 @@ pub enum PickKeys {
     Id(String),
     /// A page of keys, ordered by id.
     Page {
-        /// Only keys of this workspace; `None` reads all keys, including those of no workspace.
+        /// If set, only keys of this workspace are read. `None` reads all keys, including keys that belong to no
+        /// workspace.
         workspace: Option<String>,
-        /// Only keys after this id.
+        /// If set, only keys whose ids come after this id are read.
         after: Option<String>,
         /// Maximum number of keys.
         limit: usize,

@@ -2,13 +2,13 @@
 //!
 //! Usually few slots are ready, and a poll reads all of them. If many are ready, the poll walks through the workspaces
 //! by name. Each workspace is one step, regardless of how many of its slots are ready. So a poll costs the same if one
-//! workspace has a hundred thousand ready slots, and the slots of the other workspaces are still found. If a poll
-//! reaches its maximum number of steps before it visited all workspaces, the next poll continues there.
+//! workspace has a hundred thousand ready slots, and it still finds the slots of other workspaces. A poll has a maximum
+//! number of steps. If it has not visited all workspaces by then, the next poll continues after the last one visited.
 //!
 //! Slots that another transaction is leasing or writing are skipped (`SKIP LOCKED`), so that workers do not wait for
-//! locks. Only if no other slot is ready does the worker wait for such a lock, and only briefly. Without this, a
-//! session that is written all the time would never get its turn, and a caller that works until nothing is due would
-//! stop too early.
+//! locks. If no other slot is ready, the worker waits briefly for such a lock. Without this wait, the slots of a
+//! session that is written all the time would never be leased. A caller that works until no slot is due would stop too
+//! early.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,7 +28,7 @@ use super::sql_params::SqlParam;
 /// A worker's lease on a slot.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// The session.
+    /// The session's name and workspace.
     pub key: SessionKey,
     /// The session's id.
     pub id: SessionId,
@@ -38,7 +38,7 @@ pub struct Lease {
     pub now: Timestamp,
 }
 
-/// Which slots a worker accepts, and the terms of its lease.
+/// A worker's request: its name, which slots it accepts, and the duration of the lease.
 #[derive(Debug, Clone)]
 pub struct LeaseRequest {
     /// The worker's name.
@@ -49,15 +49,17 @@ pub struct LeaseRequest {
     pub session: Option<SessionKey>,
     /// Slots that the worker does not accept.
     pub excluded: HashSet<(SessionId, Scope, String)>,
-    /// The workspace that was served last. Workspaces are served round-robin by name: the next one is the first after
-    /// this name that has a ready slot. `None` leases the longest-waiting slot of any workspace.
+    /// The workspace that was served last. Workspaces are served round-robin in order of their names. The next
+    /// workspace is the first one after this name that has a ready slot. With `None`, the longest-waiting slot of any
+    /// workspace is leased.
     pub after: Option<Arc<str>>,
     /// Workspaces that already have their maximum number of workers. They are skipped.
     pub full_workspaces: HashSet<Arc<str>>,
 }
 
 impl LeaseRequest {
-    /// Returns the slot with this worker's lease. If only elapsed time made the slot due, its trigger fires now.
+    /// Returns the slot's row with this worker's lease added. If only elapsed time made the slot due, its trigger fires
+    /// now.
     fn leased(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
         if slot.state.due.is_none() {
             slot.state.tick(now);
@@ -71,23 +73,24 @@ impl LeaseRequest {
     }
 }
 
-/// Maximum number of longest-waiting slots that a poll reads. Usually fewer are ready; then they show all workspaces
-/// that have work.
+/// Maximum number of slots that a poll reads, longest-waiting first. Usually fewer slots are ready, and the poll sees
+/// all workspaces that have work.
 const MAX_OLDEST: usize = 200;
 
-/// Maximum number of workspaces visited per poll if more slots are ready. Workspaces with slots that are not yet ready
-/// count too.
+/// Maximum number of workspaces that a poll visits if more than [`MAX_OLDEST`] slots are ready. Workspaces whose slots
+/// are not ready yet count too.
 const MAX_STEPS: usize = 1_000;
 
-/// Maximum number of workspaces tried per poll. An attempt fails if other workers are leasing the slots or `excluded`
-/// contains them.
+/// Maximum number of workspaces in which a poll tries to lease a slot. An attempt fails if other workers are leasing
+/// the slots or `excluded` contains them.
 const MAX_TRIED: usize = 8;
 
-/// How long to wait for another writer of a session. SQLite never waits here, because it has a single writer.
+/// SQL that limits how long a statement waits for another writer of a session. SQLite never waits here, because it has
+/// a single writer.
 const SHORT_LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '200ms'";
 
-/// Returns the current time if any slot is ready, without a transaction: workers poll often, and usually nothing is
-/// ready.
+/// Returns the current time if any slot is ready, otherwise `None`. Uses no transaction: workers poll often, and
+/// usually no slot is ready.
 pub(super) async fn anything_ready(db: &mut dyn Executor) -> OpResult<Option<Timestamp>> {
     let sql = Sql::new("SELECT min(ready_at) FROM epitome.slots WHERE ready_at IS NOT NULL", []);
     let mut first = None;
@@ -96,7 +99,7 @@ pub(super) async fn anything_ready(db: &mut dyn Executor) -> OpResult<Option<Tim
     Ok(first.flatten().filter(|ready| *ready <= now.0).map(|_| now))
 }
 
-/// Selects the slots to try.
+/// Selects the slots that a worker tries to lease.
 #[derive(Clone, PartialEq)]
 pub(super) enum SlotFilter {
     Any,
@@ -117,7 +120,7 @@ pub(super) enum LeaseAttempt {
     Leased(Box<Lease>),
 }
 
-/// A worker's request for a slot, with the store's time when it began.
+/// A worker's search for a slot. `now` is the store's time when the search began.
 pub(super) struct LeasePoll {
     pub(super) request: LeaseRequest,
     pub(super) now: Timestamp,
@@ -125,7 +128,8 @@ pub(super) struct LeasePoll {
 }
 
 impl LeasePoll {
-    /// Returns which slots to try, in order. Only reads, because a poll without result must not need a transaction.
+    /// Returns which slots to try, in order. This only reads, so that a poll that finds no slot needs no write
+    /// transaction.
     pub(super) async fn choose_slots(&self, db: &mut dyn Executor) -> OpResult<Vec<SlotFilter>> {
         let LeaseRequest { session, after, full_workspaces, .. } = &self.request;
         if let Some(key) = session {
@@ -147,7 +151,8 @@ impl LeasePoll {
         if !more || after.is_none() && !oldest.is_empty() {
             return self.keep_first_ready(db, oldest).await;
         }
-        // For a file, all steps run in this poll. For a server, one part runs per poll, to limit the round trips.
+        // For a file, the walk continues until a slot is found or all steps are used. For a server, each poll runs a
+        // single query, to limit the round trips.
         let mut filters = Vec::new();
         for _ in 0..if db.in_file() { MAX_STEPS / MAX_TRIED } else { 1 } {
             let next = self.next_workspaces(db).await?.into_iter().map(SlotFilter::Workspace).collect();
@@ -156,14 +161,15 @@ impl LeasePoll {
                 break;
             }
         }
-        // Then the longest-waiting slots, so that workers are not idle while the walk takes several polls.
+        // The workspaces of the longest-waiting slots are added at the end. So workers are not idle while a walk takes
+        // several polls.
         let oldest = oldest.into_iter().filter(|filter| !filters.contains(filter)).collect();
         filters.append(&mut self.keep_first_ready(db, oldest).await?);
         Ok(filters)
     }
 
-    /// For a file, returns the first filter that matches a slot to lease. For a server, returns all, to save round
-    /// trips.
+    /// For a file, returns only the first filter that matches a ready slot. For a server, returns all filters
+    /// unchecked, to save round trips.
     async fn keep_first_ready(
         &self,
         db: &mut dyn Executor,
@@ -201,8 +207,9 @@ impl LeasePoll {
         Ok((workspaces, seen >= MAX_OLDEST))
     }
 
-    /// Walks through the workspaces by name and returns those with a ready slot. Starts where the last walk stopped, or
-    /// after the workspace served last, and wraps around to the start.
+    /// Walks through the workspaces in order of their names, and returns the next few that have a ready slot. Starts
+    /// after the workspace where the last walk stopped, or else after the workspace that was served last. At the end,
+    /// continues with the first workspace.
     async fn next_workspaces(&self, db: &mut dyn Executor) -> OpResult<Vec<Arc<str>>> {
         let after =
             self.position.workspace().or_else(|| self.request.after.clone()).unwrap_or_else(|| "".into());
@@ -216,8 +223,9 @@ impl LeasePoll {
         Ok(ready)
     }
 
-    /// Walks through the workspaces after `after` up to `through`, at most `steps` of them, until enough have a ready
-    /// slot. Returns where it stopped (`None` if it reached the end), and the number of steps.
+    /// Visits the workspaces whose names come after `after`, up to `through`, at most `steps` of them. Adds those with
+    /// a ready slot to `ready`, and stops when `ready` has [`MAX_TRIED`] entries. Returns the last workspace visited
+    /// (`None` if the walk reached the end), and the number of steps.
     async fn walk(
         &self,
         db: &mut dyn Executor,
@@ -271,7 +279,8 @@ impl LeasePoll {
         Ok(((!ended).then_some(workspace), walked))
     }
 
-    /// Returns a filter for the session of the longest-waiting slot, including sessions that are being written.
+    /// Returns a filter for the session of the longest-waiting slot, even if that session is being written. Returns
+    /// `None` if no slot is ready.
     pub(super) async fn longest_waiting(
         &self,
         db: &mut dyn Executor,
@@ -283,10 +292,11 @@ impl LeasePoll {
             .map(|(_, id, _)| SlotFilter::LockedSession(id)))
     }
 
-    /// Leases the longest-waiting of the selected slots that no other transaction has locked. For a session that was
-    /// skipped before, waits briefly for its lock.
+    /// Leases one of the slots that `filter` selects: the longest-waiting slot that no other transaction has locked.
+    /// For [`SlotFilter::LockedSession`], waits briefly for the session's lock.
     pub(super) async fn lease(&self, db: &mut dyn Executor, filter: &SlotFilter) -> OpResult<LeaseAttempt> {
-        // Locks the session's row too: a transaction that has locked it is about to overwrite its slots.
+        // Locks the session's row too: another transaction that has locked this row is about to overwrite the session's
+        // slots.
         let (mut before, mut lock) = (SqlBatch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
         if let SlotFilter::LockedSession(session) = filter {
             // Locks the session first, like every writer of a session, so that two transactions cannot deadlock.
@@ -307,8 +317,8 @@ impl LeasePoll {
                 writes.put_slot(&slot, slot.active);
                 writes.batch
             };
-            // After a lost connection this query shows whether the lease was written. It compares owner and expiry too:
-            // if two workers had a lease with the same fencing token, both would write.
+            // After a lost connection, this query shows whether the lease was written. It compares owner and expiry
+            // too: if this commit was lost, another worker may have a lease with the same fencing token.
             let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
                  AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
             let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
@@ -347,8 +357,8 @@ impl LeasePoll {
         Ok(found)
     }
 
-    /// Returns the query for ready slots, longest-waiting first. On a server the query itself excludes slots that the
-    /// worker does not accept, and returns one row. SQLite returns rows one by one, so the reader skips them.
+    /// Returns the query for ready slots, longest-waiting first. On a server, the query excludes slots that the worker
+    /// does not accept, and returns one row. SQLite returns rows one by one, so there the caller skips such slots.
     fn ready_slots<'a>(&'a self, filter: &'a SlotFilter, lock: &str, in_file: bool) -> Sql<'a> {
         let mut params: Vec<SqlParam<'a>> = vec![self.now.into()];
         let mut order = "ORDER BY s.ready_at, s.session, s.scope, s.name";
@@ -356,8 +366,8 @@ impl LeasePoll {
             SlotFilter::Any => (" INDEXED BY slots_ready", "true"),
             SlotFilter::Workspace(workspace) => {
                 params.push((&**workspace).into());
-                // Written so that only the index by workspace provides this order and range. The other index would walk
-                // through the waiting slots of all workspaces.
+                // Only the index by workspace matches this condition and this order. With the other index, the database
+                // would read the waiting slots of all workspaces.
                 order = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
                 (" INDEXED BY slots_in_turn", "s.workspace >= $2 AND (s.workspace, s.ready_at) <= ($2, $1)")
             }
@@ -397,8 +407,8 @@ impl LeasePoll {
     }
 }
 
-/// The position where the next walk through the workspaces continues. It is set while walks lead to no lease: a walk
-/// found no ready slot, or every attempt to lease one failed.
+/// The position from which the next walk through the workspaces continues. It stays set after a walk that led to no
+/// lease, because the walk found no ready slot or every attempt to lease one failed.
 #[derive(Debug, Default)]
 pub struct WalkPosition(Mutex<Option<Reached>>);
 
@@ -414,8 +424,8 @@ impl WalkPosition {
         *self.lock() = reached;
     }
 
-    /// Notes that a slot of this workspace was leased. If the walk found it, the position is cleared: the next walk
-    /// starts after this workspace, which is then the one served last.
+    /// Called after a slot of this workspace was leased. If the last walk found this workspace, clears the position.
+    /// The next walk then starts after the workspace that was served last, which is this one.
     pub(super) fn on_leased(&self, workspace: &Arc<str>) {
         let mut reached = self.lock();
         if reached.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {

@@ -13,7 +13,7 @@ use super::rows::SessionId;
 use super::sql::Sql;
 use super::sql_params::SqlParam;
 
-/// A session, or one author's messages in it.
+/// Builds the queries for a session's messages, or for one author's messages in the session.
 #[derive(Clone, Copy)]
 pub(super) struct LogQuery<'a> {
     session: SessionId,
@@ -33,8 +33,8 @@ impl<'a> LogQuery<'a> {
         self.author.is_some()
     }
 
-    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session
-    /// and `$2` the author.
+    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session's
+    /// id and `$2` the author's name.
     fn rows(&self) -> &'static str {
         if self.is_author() {
             "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
@@ -49,7 +49,8 @@ impl<'a> LogQuery<'a> {
         Sql::new(text, all)
     }
 
-    /// Selects the outlines in a range, each with the message that opened its turn, oldest or newest first.
+    /// Returns the query for at most `limit` outlines in a range, oldest or newest first. Each row also contains the
+    /// number of the message that opened the turn.
     pub(super) fn outlines(&self, within: (Seq, Seq), newest_first: bool, limit: usize) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let text = format!(
@@ -59,7 +60,7 @@ impl<'a> LogQuery<'a> {
         self.sql(text, [within.0.into(), within.1.into(), limit.into()])
     }
 
-    /// Reads at most `limit` outlines of a range of messages.
+    /// Reads at most `limit` outlines of a range of messages, oldest first.
     pub(super) async fn read_outlines(
         &self,
         db: &mut dyn Executor,
@@ -69,8 +70,8 @@ impl<'a> LogQuery<'a> {
         executor::all(db, self.outlines((within.from, within.through), false, limit), outline).await
     }
 
-    /// Selects the call batches that contain these messages, oldest first, as if the log ended at `$3`: for each
-    /// message, the start of its batch and the start of the next one.
+    /// Returns SQL for the call batches that contain the messages of a subquery, oldest first. Each row contains a
+    /// message, the start of its batch, and the start of the next batch. Messages after `$3` are ignored.
     fn call_batches_sql(&self, messages: &str) -> String {
         let rows = self.rows();
         let cut = if self.is_author() { "own_cut" } else { "cut" };
@@ -81,7 +82,7 @@ impl<'a> LogQuery<'a> {
         )
     }
 
-    /// Reads the call batch that contains a message, as if the log ended at `last`.
+    /// Reads the range of the call batch that contains message `seq`. Messages after `last` are ignored.
     pub(super) async fn call_batch(&self, db: &mut dyn Executor, seq: Seq, last: Seq) -> OpResult<Span> {
         let sql =
             self.sql(self.call_batches_sql("SELECT CAST($4 AS bigint) AS seq"), [last.into(), seq.into()]);
@@ -89,7 +90,8 @@ impl<'a> LogQuery<'a> {
         call_batch(begins, ends, last)
     }
 
-    /// Selects the call batches that contain messages with this flag: see [`call_batches`].
+    /// Returns the query for the call batches that contain messages with this flag. [`call_batches`] converts the rows
+    /// into ranges.
     pub(super) fn flagged(&self, flag: Flag, last: Seq) -> Sql<'a> {
         let text = |flag: &str| {
             self.call_batches_sql(&format!(
@@ -117,7 +119,7 @@ impl<'a> LogQuery<'a> {
         Ok(sum)
     }
 
-    /// Selects the newest message before this one that opens one of the author's turns.
+    /// Returns the query for the newest message before `seq` that opens one of the author's turns.
     pub(super) fn opener_before(&self, seq: Seq) -> Sql<'a> {
         let text = format!(
             "SELECT {OUTLINE} FROM epitome.messages INDEXED BY messages_openers WHERE session = $1 AND author = $2 \
@@ -126,9 +128,9 @@ impl<'a> LogQuery<'a> {
         self.sql(text, [seq.into()])
     }
 
-    /// Selects messages with their text, oldest or newest first, up to `limit`. A server stops one message after
-    /// `bytes` is reached, so that no unneeded text is sent. For a file the reader stops itself, because rows are read
-    /// one by one.
+    /// Returns the query for at most `limit` messages with their text, oldest or newest first. On a server, the result
+    /// ends one message after `bytes` is reached, so that no unneeded text is sent. For a file, rows are read one by
+    /// one, so the caller stops by itself.
     pub(super) fn page(
         &self,
         within: Span,
@@ -137,8 +139,8 @@ impl<'a> LogQuery<'a> {
     ) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let (rows, bytes) = (self.rows(), bytes.map_or(u64::MAX, |bytes| bytes.max(1)));
-        // The length of a body is available without reading it. The sum excludes the previous row too, so one row more
-        // than needed is returned, which shows that there are more.
+        // PostgreSQL knows the length of a body without reading it. The sum leaves out the current row and the row
+        // before it. So one row more than needed is returned, which shows the caller that more messages follow.
         let postgres = format!(
             "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
              ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING) AS ahead_of_it FROM \
@@ -166,7 +168,7 @@ fn call_batch(from: Option<Seq>, next: Option<Seq>, last: Seq) -> OpResult<Span>
     Span::new(from, through).ok_or_else(|| damaged("a call batch ends before it begins"))
 }
 
-/// A row of [`LogQuery::flagged`]: the message, the start of its batch, and the start of the next one.
+/// A row of [`LogQuery::flagged`]: the message, the start of its batch, and the start of the next batch.
 pub(super) type Flagged = (Seq, Option<Seq>, Option<Seq>);
 
 pub(super) fn flagged(row: RowRef<'_>) -> OpResult<Flagged> {
@@ -174,7 +176,8 @@ pub(super) fn flagged(row: RowRef<'_>) -> OpResult<Flagged> {
     Ok((row.uint(0)?, seq(1)?, seq(2)?))
 }
 
-/// Returns the batches of the rows of [`LogQuery::flagged`], each once.
+/// Converts rows of [`LogQuery::flagged`] into the ranges of call batches. A batch that contains several of the
+/// messages is returned once.
 pub(super) fn call_batches(found: &[Flagged], last: Seq) -> OpResult<Vec<Span>> {
     let mut batches: Vec<Span> = Vec::new();
     for (seq, from, next) in found {

@@ -1,8 +1,8 @@
 //! Searches messages by their text.
 //!
-//! The trigram index returns candidates. Each candidate is read and compared with the query, which alone decides
-//! whether it is a hit. Messages that are not indexed yet are read one by one. Text is read in portions of limited
-//! size.
+//! The trigram index returns candidates. Each candidate is read and compared with the query. Only a message that
+//! matches the query is a hit. Messages that are not indexed yet are all read and compared. Text is read in portions of
+//! limited size.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -33,15 +33,15 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Maximum number of candidates read from the index at a time.
 const MAX_CANDIDATES: usize = 2_000;
 
-/// A message's position: its session and its number there.
+/// A message's position: the id of its session, and its number in the session.
 type MessagePosition = (SessionId, i64);
 
 /// A position above that of every message.
 const END: MessagePosition = (i64::MAX, i64::MAX);
 
-/// Reads the candidates below the position (`$2`, `$3`) from the index, newest first. PostgreSQL finds all matching
-/// rows first (`MATERIALIZED`): otherwise it might use the index that has the requested order, and walk through the
-/// messages of all workspaces. SQLite's row id in the index is `(session << 32) + seq`.
+/// The queries of PostgreSQL and SQLite for candidates from the index with positions below (`$2`, `$3`), newest first.
+/// `MATERIALIZED` makes PostgreSQL find all matching rows first. Otherwise it might use the index with the requested
+/// order, and read the messages of all workspaces. In SQLite, the row id in the index is `(session << 32) + seq`.
 const INDEX_ALL: [&str; 2] = [
     "WITH holding AS MATERIALIZED (SELECT session, seq FROM epitome.words WHERE grams @> $1) \
      SELECT session, seq FROM holding WHERE (session, seq) < ($2, $3) ORDER BY session DESC, seq DESC LIMIT $4",
@@ -49,7 +49,8 @@ const INDEX_ALL: [&str; 2] = [
      AND rowid < (min(?2, 2147483647) << 32) + min(?3, 4294967295) ORDER BY rowid DESC LIMIT ?4",
 ];
 
-/// Reads candidates of the session `$2`, from message `$4` to message `$5`.
+/// The queries of PostgreSQL and SQLite for candidates of the session `$2`: messages from `$4` to `$5` that are below
+/// `$3`.
 const INDEX_SESSION: [&str; 2] = [
     "SELECT session, seq FROM epitome.words WHERE session = $2 AND seq < $3 AND seq >= $4 \
      AND seq <= $5 AND grams @> $1 ORDER BY seq DESC LIMIT $6",
@@ -67,7 +68,8 @@ pub(super) async fn search(db: &mut dyn Executor, search: &Search) -> OpResult<P
     let hits = PortionBuilder::new(search.limit, search.bytes);
     let mut finder = Finder { db, search, trigrams, only: search.session, hits };
     let upper = search.after.map_or(END, |(session, seq)| (session, int(seq)));
-    // All workspaces of a SQLite file share one index. If this one has few sessions, each is searched separately.
+    // All workspaces of a SQLite file share one index. If this workspace has few sessions, each session is searched
+    // separately.
     let mut few = None;
     if in_file && finder.trigrams.is_some() && finder.only.is_none() {
         few = Some(finder.sessions(upper.0, false).await?).filter(|all| all.len() < MAX_SESSIONS);
@@ -89,9 +91,9 @@ pub(super) async fn search(db: &mut dyn Executor, search: &Search) -> OpResult<P
 struct Finder<'a> {
     db: &'a mut dyn Executor,
     search: &'a Search,
-    /// The trigrams to look up in the index; `None` if the query is too short for it.
+    /// The trigrams to look up in the index; `None` if the query is too short to contain one.
     trigrams: Option<SqlParam<'a>>,
-    /// If set, only this session, and only this range of its messages.
+    /// If set, only this range of messages of this session is searched.
     only: Option<(SessionId, Span)>,
     hits: PortionBuilder<Hit>,
 }
@@ -116,8 +118,8 @@ struct Candidates {
 }
 
 impl Finder<'_> {
-    /// Reads the sessions to search, newest first, from this one on. With `not_indexed`, only sessions that are not
-    /// fully indexed.
+    /// Reads the sessions to search, newest first: those with ids up to `from`. If `not_indexed`, only sessions that
+    /// are not fully indexed.
     async fn sessions(&mut self, from: SessionId, not_indexed: bool) -> OpResult<Vec<SearchedSession>> {
         let mut params = vec![(&*self.search.workspace).into(), from.into(), MAX_SESSIONS.into()];
         let lag = if not_indexed { " AND indexed < head" } else { "" };
@@ -142,17 +144,18 @@ impl Finder<'_> {
         .await
     }
 
-    /// Searches from just below `upper` downwards, newest first. Combines the candidates from the index with the
-    /// messages at the end of each session that are not indexed yet, in order of position. If the index is not used,
-    /// all messages are read.
+    /// Searches the positions below `upper`, newest first. Checks candidates from the index and, at the end of each
+    /// session, messages that are not indexed yet, together in order of position. If the index is not used, checks all
+    /// messages.
     async fn find(&mut self, mut upper: MessagePosition) -> OpResult<()> {
         let mut from = upper.0;
         loop {
             let not_indexed = self.sessions(from, self.trigrams.is_some()).await?;
-            // The index is read after the sessions: it must contain every message that they report as indexed.
+            // The index is read after the sessions, so that it contains every message that the sessions report as
+            // indexed.
             let mut candidates = Candidates { exhausted: self.trigrams.is_none(), ..Candidates::default() };
             for session in &not_indexed {
-                // First the newer sessions, then the end of this one.
+                // First check the candidates of newer sessions, then the messages at the end of this session.
                 let end = (session.id, i64::MAX);
                 self.check_candidates(&mut candidates, end, upper).await?;
                 upper = upper.min(end);
@@ -169,7 +172,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Checks the candidates from just below `upper` down to `lower`.
+    /// Checks the candidates with positions below `upper` and not below `lower`.
     async fn check_candidates(
         &mut self,
         candidates: &mut Candidates,
@@ -180,7 +183,8 @@ impl Finder<'_> {
             if candidates.positions.is_empty() && !candidates.exhausted {
                 self.read_candidates(candidates, upper).await?;
             }
-            // Messages that were not indexed when their session was read have been read already.
+            // Drop candidates at or above `upper`. They were not indexed when their session was read, so they have been
+            // checked without the index.
             while candidates.positions.front().is_some_and(|position| *position >= upper) {
                 candidates.positions.pop_front();
             }
@@ -222,7 +226,8 @@ impl Finder<'_> {
         Ok(())
     }
 
-    /// Reads the messages at these positions, up to the size limit. Returns how many of the positions were handled.
+    /// Reads and checks the messages at these positions, up to [`MAX_BYTES`] of text. Returns how many of the positions
+    /// were handled.
     async fn check_positions(&mut self, positions: &[MessagePosition]) -> OpResult<usize> {
         let postgres = format!(
             "SELECT {OUTLINE}, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY nth \
@@ -259,7 +264,8 @@ impl Finder<'_> {
         Ok(handled)
     }
 
-    /// Checks a session's messages from `from` up to just below `upper`, newest first, without the index.
+    /// Checks a session's messages without the index, newest first: those from message `from` on, with positions below
+    /// `upper`.
     async fn scan(
         &mut self,
         session: &SearchedSession,
@@ -296,7 +302,7 @@ impl Finder<'_> {
     }
 }
 
-/// Adds a message to the hits if it matches the query. Returns its size in bytes.
+/// Adds a message to the hits if it matches the query. Returns the message's size in bytes.
 fn check_message(
     search: &Search,
     hits: &mut PortionBuilder<Hit>,

@@ -1,10 +1,11 @@
 //! Migrates a SQLite file into PostgreSQL: copies all rows with their ids, then compares both sides row by row.
 //!
-//! Rows are copied in pieces. Each piece is written in one transaction with a mark of the progress, so a migration that
-//! was interrupted continues from there when it is started again. No client can use the database until the migration is
-//! finished and both sides were found to be the same.
+//! Rows are copied in pieces. Each piece is written in one transaction together with a checkpoint. So a migration that
+//! was interrupted continues from its last checkpoint when it is started again. No client can use the database until
+//! all rows are copied and the comparison has found no difference.
 //!
-//! Not migrated are sessions that are being deleted, unfinished copies, and the search index, which is built again.
+//! Sessions that are being deleted, unfinished copies and the search index are not migrated. PostgreSQL's search index
+//! is built again after the migration.
 //!
 //! ```no_run
 //! # async fn try_it() -> Result<(), epitome::store::MigrateError> {
@@ -36,9 +37,9 @@ mod target;
 /// Options of a migration.
 #[derive(Debug, Clone)]
 pub struct MigrateOptions {
-    /// Discards what an unfinished migration left in the database, and starts from the beginning.
+    /// Whether to discard the rows that an unfinished migration left in the database, and to start from the beginning.
     pub restart: bool,
-    /// Copies nothing, and only compares both sides.
+    /// Whether to copy nothing, and only compare the file with the database.
     pub only_compare: bool,
     /// Options of the PostgreSQL store.
     pub postgres: PostgresOptions,
@@ -63,7 +64,7 @@ pub struct MigrateProgress {
     pub stage: MigrateStage,
     /// The current table.
     pub table: &'static str,
-    /// Number of rows that are done, of all tables.
+    /// Number of rows, of all tables, that were copied or compared so far in this stage.
     pub rows: u64,
     /// Approximate number of rows of all tables.
     pub of: u64,
@@ -74,18 +75,19 @@ pub struct MigrateProgress {
 pub enum MigrateStage {
     /// Rows are copied.
     Copying,
-    /// Both sides are read and compared.
+    /// The rows of the file and of the database are read and compared.
     Comparing,
 }
 
-/// The result of a migration. Both sides were found to be the same.
+/// The result of a migration. The comparison of the file with the database found no difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Migrated {
     /// The tables, in the order in which they were migrated.
     pub tables: Vec<MigratedTable>,
-    /// Number of rows that PostgreSQL cannot store, because their key contains a U+0000: idempotency keys, which expire
-    /// within a week, and request totals of a model name that no provider has.
+    /// Number of rows that were not migrated, because their key contains the character U+0000, which PostgreSQL cannot
+    /// store. They are idempotency keys, which expire within a week, and proxy usage of a model name that no provider
+    /// has.
     pub left_out: u64,
 }
 
@@ -93,11 +95,11 @@ pub struct Migrated {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MigratedTable {
-    /// Its name.
+    /// The table's name.
     pub name: &'static str,
     /// Number of rows.
     pub rows: u64,
-    /// The hash of all rows in order, the same on both sides.
+    /// The hash of all rows in order of their keys. It is the same for the file and the database.
     pub checksum: String,
 }
 
@@ -112,27 +114,27 @@ pub enum MigrateError {
     #[error(transparent)]
     Target(StoreError),
     /// The database contains data already.
-    #[error("the database is in use already; nothing was changed; use one that is empty")]
+    #[error("the database already contains data; nothing was changed; use an empty database")]
     Occupied,
     /// The database contains an unfinished migration of another file.
-    #[error("another file's migration into the database is not finished; finish that one, or start over")]
+    #[error("the database contains an unfinished migration of another file; finish that migration, or start over")]
     OtherFile,
     /// The file was migrated before.
     #[error(
-        "the file was already migrated there; the database may have been used since; nothing was changed"
+        "the file was already migrated into this database, which may have been used since; nothing was changed"
     )]
     Finished,
     /// Another migration writes to the database.
-    #[error("another migration writes to the same database; let that one end, then start this one again")]
+    #[error("another migration is writing to the same database; wait until it ends, then start this migration again")]
     Concurrent,
     /// The file was written to during the migration.
     #[error(
         "the file was written to during the migration; stop the processes that use it, then start the migration again"
     )]
     SourceChanged,
-    /// Both sides differ.
+    /// The file and the database differ.
     #[error(
-        "{table} is not the same on both sides: {what}{}; if the file was used after the migration began, stop the \
+        "table {table} differs between the file and the database: {what}{}; if the file was used after the migration began, stop the \
          processes that use it and start over",
         if key.is_empty() { String::new() } else { format!(" ({key})") }
     )]
@@ -144,19 +146,19 @@ pub enum MigrateError {
         /// What differs.
         what: String,
     },
-    /// PostgreSQL cannot store a value.
-    #[error("{table}.{column} holds a value of the wrong type ({key}); `epitome verify` reports details")]
+    /// A value has the wrong type, or is too large for PostgreSQL.
+    #[error("the file contains an invalid value in table {table}, column {column} ({key}); `epitome verify` reports details")]
     InvalidValue {
         /// The table.
         table: &'static str,
-        /// The key of its row.
+        /// The key of the value's row.
         key: String,
-        /// Its column.
+        /// The value's column.
         column: String,
     },
 }
 
-/// The progress of a migration: the current table, how many of its rows are copied, and the key of the last one.
+/// The progress of a migration: the current table, how many of its rows are copied, and the key of the last copied row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Checkpoint {
     table: usize,
@@ -165,7 +167,7 @@ struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Returns the table's name, empty after the last table.
+    /// Returns the name of the current table; empty after the last table.
     fn step(&self) -> &'static str {
         SPECS.get(self.table).map_or("", |table| table.name)
     }
@@ -178,8 +180,8 @@ fn key_json(key: &[Cell]) -> String {
 
 /// Migrates a whole file into an empty database, or continues an unfinished migration, and then compares both sides.
 ///
-/// The file is only read. It must not be used during the migration, and after it only the database should be used.
-/// `on_progress` is called for each piece.
+/// The file is only read. No process may write to the file during the migration. After the migration, only the database
+/// should be used. `on_progress` is called for each piece.
 pub async fn migrate_to_postgres(
     from: impl AsRef<Path>,
     to: &str,
@@ -198,7 +200,7 @@ pub async fn migrate_to_postgres(
     migrated
 }
 
-/// Reads a piece of either side.
+/// Reads a piece of a table, of the file or of the database.
 const READ: Op<PieceRequest, Result<Vec<Cells>, MigrateError>> =
     |piece, db| Box::pin(piece.table.read(db, piece));
 
@@ -235,7 +237,7 @@ impl Migration<'_> {
         Ok(Migrated { tables, left_out })
     }
 
-    /// Reads the file's rows after this key.
+    /// Reads the next piece of the file's rows, after the key `after`.
     async fn read_source(
         &self,
         table: &Arc<Table>,
@@ -257,7 +259,7 @@ impl Migration<'_> {
         });
     }
 
-    /// Copies the rest of one table, and returns the checkpoint after it.
+    /// Copies the rest of a table. Returns the checkpoint at which the next table starts.
     async fn table(
         &self,
         table: &Arc<Table>,
@@ -288,7 +290,7 @@ impl Migration<'_> {
         }
     }
 
-    /// Reads both sides in order, and returns each table's row count and hash, which are the same on both.
+    /// Compares the file with the database, row by row in order of the keys. Returns each table's row count and hash.
     async fn compare(&self, row_counts: &[u64]) -> Result<Vec<MigratedTable>, MigrateError> {
         let mut tables = Vec::new();
         for (at, table) in self.tables.iter().enumerate() {
@@ -313,7 +315,7 @@ impl Migration<'_> {
                     return Err(difference(table, &ours, &theirs));
                 }
                 rows += u64::try_from(ours.len()).unwrap_or(0);
-                // As JSON, so that rows with different values never have the same bytes.
+                // Rows are hashed as JSON, so that rows with different values never have the same bytes.
                 ours.iter().for_each(|row| {
                     hasher.update(key_json(row).as_bytes());
                 });
@@ -337,8 +339,9 @@ fn difference(table: &Table, ours: &[Cells], theirs: &[Cells]) -> MigrateError {
                 columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name.as_str());
             (key(our_row), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
         }
-        // The row with the smaller key is missing on the other side. Only the databases define the order of keys, so
-        // this looks for a key that does not occur in the other side's piece at all.
+        // The keys differ, so one of the two rows is missing on the other side. The order of keys is known only to the
+        // databases. So this checks whether the file's key occurs anywhere in the database's piece: if it does, the
+        // database's row is missing in the file.
         (our_row, Some(their_row))
             if our_row.is_none_or(|ours| theirs.iter().any(|row| key(row) == key(ours))) =>
         {

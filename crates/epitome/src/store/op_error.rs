@@ -1,4 +1,4 @@
-//! Internal errors of stores, without the path or server that [`StoreError`] names.
+//! Internal errors of stores. Unlike [`StoreError`], they contain neither the file's path nor the server's address.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ pub(in crate::store) const WRONG_TYPE: &str = "a stored value has the wrong type
 /// An internal error, grouped by how the store reacts.
 #[derive(Debug)]
 pub(in crate::store) enum OpError {
-    /// The server does not respond, or the connection broke. Nothing was written. Retried for as long as the caller
-    /// waits.
+    /// The server does not respond, or the connection broke. Nothing was written. The store retries until its time
+    /// limit.
     ConnectionLost(String),
-    /// A conflict with another writer. Retried at once.
+    /// A conflict with another writer. The store retries almost at once.
     Conflict,
     /// A unique key already exists, possibly because another writer was faster.
     DuplicateKey,
@@ -25,15 +25,15 @@ pub(in crate::store) enum OpError {
     Timeout,
     /// The database rejected a value as invalid.
     InvalidValue,
-    /// A prepared statement does not exist, or its name belongs to another one: a pooler switched to another backend.
-    /// Nothing was written.
+    /// A prepared statement does not exist, or its name belongs to another statement, because a pooler switched to
+    /// another backend. Nothing was written.
     MissingStatement,
     /// A SQLite file is being migrated into the database. Nothing was written.
     Migrating,
     /// An error of SQLite.
     #[cfg(feature = "sqlite")]
     Sqlite(rusqlite::Error),
-    /// A final error for the caller.
+    /// An error that is returned to the caller without a retry.
     Final(StoreError),
 }
 
@@ -45,12 +45,12 @@ impl From<StoreError> for OpError {
     }
 }
 
-/// Reports stored data that is invalid. The error must not contain the data itself, which may be message text.
+/// Returns the error for invalid stored data. `what` must not contain the data itself, which may be message text.
 pub(in crate::store) fn damaged(what: impl Into<String>) -> OpError {
     OpError::Damaged(what.into())
 }
 
-/// Rejects an operation for this reason.
+/// Returns the error for an operation that the store rejects for this reason.
 pub(in crate::store) fn rejected(reason: &str) -> OpError {
     OpError::Final(StoreError::Failed { reason: reason.to_owned() })
 }
@@ -75,7 +75,7 @@ impl OpError {
         }
     }
 
-    /// Returns why stored data cannot be read, or the error itself if it has another cause.
+    /// Returns why stored data cannot be read. If the error has another cause, returns it as `Err`.
     pub(in crate::store) fn damage_reason(self) -> OpResult<String> {
         match self {
             Self::Damaged(why) => Ok(why),

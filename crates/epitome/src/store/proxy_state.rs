@@ -5,7 +5,7 @@ use super::executor::{Executor, SqlBatch};
 use super::op_error::OpResult;
 use super::sql::Sql;
 
-/// A hash of a message list up to one of its messages, long enough that collisions are practically impossible.
+/// The hash of a message list, or of its first messages. With 16 bytes, collisions are practically impossible.
 pub type ListHash = [u8; 16];
 
 /// The stored state of a condensed message list.
@@ -13,9 +13,9 @@ pub type ListHash = [u8; 16];
 pub struct ProxyStateRow {
     /// The hash of the list's first message.
     pub root: ListHash,
-    /// Number of messages in the list at that time.
+    /// Number of messages in the list when the state was stored.
     pub length: u64,
-    /// The hash of those messages.
+    /// The hash of all of these messages.
     pub hash: ListHash,
     /// The stored state, a JSON document.
     pub state: String,
@@ -26,7 +26,8 @@ const MAX_LISTS: i64 = 1_000;
 
 /// Stores the state of a list, and deletes the workspace's oldest states above the limit.
 pub(super) async fn store(db: &mut dyn Executor, workspace: &str, row: &ProxyStateRow) -> OpResult<()> {
-    // `at` is always later than in all other rows, even if the clock goes back, so that it identifies the oldest rows.
+    // The new `at` is higher than in all other rows of the workspace, even if the clock goes back. So sorting by `at`
+    // shows the oldest rows.
     let upsert = "INSERT INTO epitome.inline (workspace, root, length, hash, kept, at) VALUES ($1, $2, $3, $4, $5, \
          (SELECT CASE WHEN max(at) >= $6 THEN max(at) + 1 ELSE $6 END FROM epitome.inline WHERE workspace = $1)) \
          ON CONFLICT (workspace, root, length, hash) DO UPDATE SET kept = excluded.kept, at = excluded.at";
@@ -44,7 +45,8 @@ pub(super) async fn store(db: &mut dyn Executor, workspace: &str, row: &ProxySta
     db.finish_checked(SqlBatch::new().add(Sql::new(upsert, params)).add(trim), None).await
 }
 
-/// Returns the longest stored list that is a prefix of this one.
+/// Returns the state of the longest stored list that is a prefix of the requested list. `chain` contains the hashes of
+/// all prefixes of the requested list.
 pub(super) async fn find(
     db: &mut dyn Executor,
     workspace: &str,

@@ -11,21 +11,21 @@ use super::changes::SessionState;
 use super::rows::{SessionId, SummaryId, SummaryRow};
 use crate::search::Query;
 
-/// How far back a context reads, decided once the session's state was read.
+/// How many messages a window reads. [`DecideReach`] decides this after the session's state was read.
 #[derive(Debug, Clone, Copy)]
 pub struct Reach {
-    /// The budget: the newest messages are read until they exceed it.
+    /// The budget in tokens. The newest messages are read until they exceed this budget.
     pub tokens: Tokens,
-    /// Whether the context may also show messages that a summary covers. If false, only messages after the shortest
-    /// coverage of a current summary are read, and text is read only for messages that no current summary covers.
+    /// Whether the context may also show messages that a summary covers. If false, messages that all current summaries
+    /// cover are not read. Text is then read only for messages that no current summary covers.
     pub deep: bool,
 }
 
-/// Decides how far back a context reads, from the session's state (without its slots); `None` if it reads nothing. A
-/// store may call it again.
+/// Decides from the session's state (without its slots) how many messages a window reads. Returns `None` if no window
+/// is needed. A store may call the function again.
 pub type DecideReach = Arc<dyn Fn(&SessionState) -> Option<Reach> + Send + Sync>;
 
-/// Which part of a session a context is built from.
+/// Selects the part of a session from which a context is built.
 #[derive(Debug, Clone)]
 pub struct WindowQuery {
     /// The scope whose messages are read.
@@ -48,18 +48,18 @@ pub struct Window {
     pub pinned: Vec<Outline>,
     /// The message that opened the turn in which `tail` starts, if that message is not in `tail`.
     pub opener: Option<Outline>,
-    /// The newest messages, oldest first: enough of them that no earlier message would also fit the budget.
+    /// The newest messages, sorted oldest first. They fill the budget: no earlier message would fit.
     pub tail: Vec<Outline>,
-    /// `tail` contains all of the scope's messages from this one on.
+    /// The message number from which on `tail` contains all of the scope's messages.
     pub from: Seq,
     /// What a cut after the last message in `tail` would separate.
     pub end: Cut,
-    /// Number of tool calls without a result after that message.
+    /// Number of tool calls that have no result yet after the last message in `tail`.
     pub open_calls: u32,
     /// Number of messages in skipped call batches.
     pub skipped: u64,
-    /// One summary per slot: the current one, or with `as_of` the one whose coverage reaches furthest up to that
-    /// message. Without their sources, which are rarely needed.
+    /// One summary per slot. Without `as_of`, it is the current summary. With `as_of`, it is the summary that covers
+    /// the most messages, but none after `as_of`. The sources are left out, because they are rarely needed.
     pub summaries: Vec<SummaryRow>,
     /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown,
     /// ordered by seq.
@@ -80,26 +80,27 @@ pub struct OutlinesAfter {
 pub enum PickMessages {
     /// The messages with these numbers, ascending.
     Seqs(Vec<Seq>),
-    /// A page: the first (or, in reverse, the last) messages of a range, up to the first of two limits.
+    /// A page: the first messages of a range, or the last messages if `reverse` is set. `limit` and `bytes` limit its
+    /// size.
     Page {
         /// The scope whose messages are read.
         scope: Scope,
         /// The range of message numbers.
         within: Span,
-        /// Newest first.
+        /// Whether to read the range from its end, newest first.
         reverse: bool,
         /// Maximum number of messages.
         limit: usize,
-        /// Size in stored bytes at which the page ends. The message that reaches it is included, because its size is
-        /// not available before it is read. So a page has at least one message.
+        /// Size in stored bytes at which the page ends; `None` for no such limit. The message that reaches this size is
+        /// included, because a message's size is unknown before it is read. So a page has at least one message.
         bytes: Option<u64>,
     },
 }
 
 /// Part of a longer list.
 ///
-/// A portion with fewer items than the limit need not be the last one, because there is also a size limit. `more` shows
-/// whether it is the last. It can be used like a slice.
+/// A portion may contain fewer items than the limit although more items follow, because its size in bytes is limited
+/// too. Only `more` shows whether items follow. A portion can be used like a slice.
 ///
 /// ```
 /// let portion = epitome::Portion { items: vec!["one", "two"], more: true };
@@ -194,9 +195,9 @@ pub enum PickSummaries {
     Ids(Vec<SummaryId>),
     /// All summaries, including undone ones, newest first, of one slot or of all.
     History {
-        /// Only summaries of this slot.
+        /// If set, only summaries of this slot.
         slot: Option<(Scope, String)>,
-        /// Only summaries with a smaller id.
+        /// If set, only summaries with a smaller id.
         before: Option<SummaryId>,
         /// Maximum number of summaries.
         limit: usize,
@@ -219,17 +220,19 @@ pub struct Hit {
 pub struct Search {
     /// The workspace. Messages of other workspaces are never read.
     pub workspace: Arc<str>,
-    /// Only this session, and only this range of its messages.
+    /// If set, only this range of messages of this session is searched.
     pub session: Option<(SessionId, Span)>,
     /// Only messages of this scope.
     pub scope: Scope,
     /// The search terms.
     pub query: Query,
-    /// Cursor: only hits after this message of this session, where newer sessions and newer messages come first.
+    /// The cursor: the last hit that the caller already has. Only older messages of this session, and messages of older
+    /// sessions, are searched.
     pub after: Option<(SessionId, Seq)>,
     /// Maximum number of hits.
     pub limit: usize,
-    /// Total size of the hits in stored bytes at which the search ends. At least one hit is returned if there is any.
+    /// Total size of the hits, in stored bytes, at which the search ends; `None` for no such limit. At least one hit is
+    /// returned if there is any.
     pub bytes: Option<u64>,
 }
 
@@ -238,10 +241,11 @@ pub struct Search {
 pub struct UsageQuery {
     /// The workspace.
     pub workspace: Arc<str>,
-    /// Only calls for the session of this name.
+    /// If set, only calls for the session with this name.
     pub session: Option<Arc<str>>,
     /// Only calls that ended at this time or later.
     pub since: Timestamp,
-    /// Whether to return separate sums per session, of which there may be very many. If false, sums name no session.
+    /// Whether to return separate sums for each session. There may be very many sessions. If false, the sums contain no
+    /// session name.
     pub by_session: bool,
 }

@@ -1,7 +1,7 @@
 //! Reads the queue: slots that have work, in one workspace or in all.
 //!
-//! The queries start from the slots and join their sessions, never the other way: few slots have work, and the indexes
-//! `slots_due` and `slots_ready` contain only those.
+//! The queries read the slots first and then their sessions. Few slots have work, and the indexes `slots_due` and
+//! `slots_ready` contain only these slots.
 
 use super::decode::{self, RowRef, SLOT};
 use super::executor::{Executor, SqlBatch};
@@ -9,8 +9,8 @@ use super::op_error::OpResult;
 use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
 
-/// Returns a query for these columns of the slots with work, `s`, and their sessions, `o`. `$1` is the workspace, `$2`
-/// the time.
+/// Returns a query for these columns of all slots that have work. In `columns`, `s` is the slot and `o` its session.
+/// `$1` is the workspace, `$2` the current time.
 fn busy(columns: &str, workspace: Option<&str>) -> String {
     let whose = if workspace.is_some() { "AND s.workspace = $1" } else { "" };
     let from = |index: &str| {
@@ -26,8 +26,8 @@ fn busy(columns: &str, workspace: Option<&str>) -> String {
     )
 }
 
-/// Builds the same statement for both databases, which read numbers and booleans from the JSON column `work`
-/// differently.
+/// Builds a statement for PostgreSQL and for SQLite. `text` receives two functions. They return the database's SQL that
+/// reads a number, or a boolean, from the JSON column `work`.
 fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (String, String) {
     let postgres = text(
         |name| format!("(s.work::json ->> '{name}')::bigint"),
@@ -37,9 +37,9 @@ fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (
     (postgres, text(of_sqlite, of_sqlite))
 }
 
-/// Reads the slots that are due, including leased, failing and parked ones, and those that elapsed time made ready.
-/// Counts the slots that are being worked on, are parked, wait for a retry, or can be leased, and returns the
-/// longest-waiting ones.
+/// Reads the slots that have work: slots that are due, including leased, failing and parked slots, and slots that
+/// elapsed time made ready. Counts them by state, and returns the longest-waiting ones. A slot is being worked on, is
+/// parked, waits for a retry, or can be leased.
 pub(super) async fn queue(
     db: &mut dyn Executor,
     workspace: Option<&str>,

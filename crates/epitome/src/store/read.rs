@@ -13,13 +13,14 @@ use super::sql::Sql;
 use super::sql_params::{SqlParam, int};
 use super::window_tail::cut_at_end;
 
-/// Maximum number of messages with text read at a time.
+/// Maximum number of messages that are read with their text at a time.
 const PAGE_SIZE: usize = 200;
 
-/// Checks that a session is not deleted: some rows of a deleted session may still exist.
+/// A query that returns a row if the session is not deleted. Other rows of a deleted session may still exist, so reads
+/// use this check.
 const NOT_DELETED: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
-/// Reads the outlines of a scope's messages after `after`, at most `limit`.
+/// Reads the outlines of a scope's messages after message `after`, at most `limit`.
 pub(super) async fn outlines_after(
     db: &mut dyn Executor,
     id: SessionId,
@@ -94,7 +95,7 @@ async fn messages_by_seq(db: &mut dyn Executor, id: SessionId, seqs: &[Seq]) -> 
     Ok(Portion { items, more: false })
 }
 
-/// Selects the summaries with these ids, limited to those of this session.
+/// Returns the query for the summaries of this session with these ids.
 pub(super) fn summaries_by_id<'a>(session: SessionId, ids: &[SummaryId]) -> Sql<'a> {
     let sql = format!(
         "SELECT {SUMMARY} FROM epitome.summaries WHERE session = $1 AND id = ANY($2) AND EXISTS ({NOT_DELETED})"
@@ -125,8 +126,8 @@ pub(super) async fn summaries(
     Ok(sort_by_ids(found, &ids))
 }
 
-/// Selects the ids of summaries in the requested order. The order comes from an index alone, because sorting rows with
-/// their text would be expensive.
+/// Returns the query for the ids of the requested summaries, in the requested order. An index provides this order,
+/// because sorting rows with their text would be expensive.
 fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     match pick {
         PickSummaries::Ids(_) | PickSummaries::Current => {
@@ -149,8 +150,8 @@ fn summary_ids(session: SessionId, pick: &PickSummaries) -> Sql<'_> {
     }
 }
 
-/// Returns the text of the newest summary that was written for the same model request. The query starts from the
-/// request's hash and then checks the session, because a workspace may have a million sessions.
+/// Returns the text of the newest summary that was written for the same model request. The query looks up the request's
+/// hash first and then checks the session's workspace, because a workspace may have a million sessions.
 pub(super) async fn summary_for_request(
     db: &mut dyn Executor,
     workspace: &str,

@@ -1,6 +1,6 @@
 //! Row types: sessions, slots, summaries, messages, model calls.
 //!
-//! Stores map them to tables; the engine creates and reads them. Both use these same types.
+//! Stores write rows of these types to tables, and read them from there. The engine creates and uses the same types.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ impl SessionKey {
     }
 }
 
-/// The version of a session's contexts: while it is unchanged, every context of the session is unchanged, except for
-/// the ages that it shows.
+/// The version of a session's contexts. While the stamp is unchanged, every context of the session is unchanged, except
+/// for the ages of messages that a context shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// The session's id. A session that is deleted and created again under the same name has a new one.
@@ -59,7 +59,7 @@ pub struct SessionRow {
     pub opener: Seq,
     /// The first message of the newest call batch.
     pub batch_from: Seq,
-    /// Whether that batch is skipped, because one of its messages is.
+    /// Whether the newest call batch is skipped, because one of its messages is skipped.
     pub batch_skipped: bool,
     /// Number of messages in skipped call batches.
     pub skipped: u64,
@@ -76,7 +76,7 @@ pub struct SessionRow {
 }
 
 impl SessionRow {
-    /// Whether only columns changed since `before` that change with every message.
+    /// Whether this row differs from `before` only in columns that change with every message.
     pub(crate) fn only_grew_from(&self, before: &Self) -> bool {
         before.created == self.created
             && before.encoding == self.encoding
@@ -104,11 +104,11 @@ pub struct SlotRow {
     pub scope: Scope,
     /// The slot's name.
     pub name: String,
-    /// The slot's cursor.
+    /// The slot's coverage, its trigger events and its counters.
     pub state: SlotState,
-    /// The current summary.
+    /// The current summary; `None` if there is none.
     pub active: Option<SummaryId>,
-    /// The fencing token. Each lease increments it; writes of a worker with a lower token are rejected.
+    /// The fencing token. Each lease increments it. Writes of a worker with a lower token are rejected.
     pub fence: u64,
     /// The state of the work on the slot.
     pub work: SlotWork,
@@ -118,10 +118,11 @@ pub struct SlotRow {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlotWork {
-    /// When the slot became due.
+    /// When the slot became due; `None` if it is not due.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<Timestamp>,
-    /// The slot is due, but the log cannot be cut anywhere yet. It is not leased until a new message allows a cut.
+    /// Whether the slot is due but cannot be summarized, because the log cannot be cut anywhere yet. The slot is not
+    /// leased until a new message allows a cut.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub parked: bool,
     /// Whether the next summary is rebuilt from the first message, instead of being built on the current summary.
@@ -138,7 +139,7 @@ pub struct SlotWork {
     pub until: Option<Timestamp>,
     /// Number of consecutive failures.
     pub attempts: u32,
-    /// When the first of these failures happened.
+    /// When the first of the consecutive failures happened; `None` if there are none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
     /// Time of the next retry.
@@ -171,7 +172,8 @@ impl SlotRow {
         Some(later.fold(due, Timestamp::max))
     }
 
-    /// Updates `work` after the state changed: when the slot became due, or that it is not due.
+    /// Updates `work` after `state` changed. If the slot has just become due, sets `waiting_since`. If the slot is not
+    /// due, clears `waiting_since` and `parked`.
     pub fn update_waiting_since(&mut self, now: Timestamp) {
         if self.state.due.is_none() {
             self.work.waiting_since = None;
@@ -195,13 +197,13 @@ pub struct SummaryRow {
     pub through: Seq,
     /// Whether the summary is current, superseded or undone.
     pub state: SummaryState,
-    /// The summary before this one. It becomes the current one again if this one is undone.
+    /// The summary before this one. It becomes the current summary again if this summary is undone.
     pub parent: Option<SummaryId>,
     /// The summary's text.
     pub text: String,
-    /// The serialized [`Sources`], from which the summary can be rendered in another size, or the next one built. Read
-    /// only when needed. Empty if there are none, if they were not requested, or if the store deleted them, which it
-    /// may do once the next summary is superseded too. In the last case the summary is no longer `elastic`.
+    /// The serialized [`Sources`]. They are needed to render the summary in another size, or to build the next summary.
+    /// Empty if there are none, if they were not requested, or if the store deleted them. The store may delete them
+    /// once the next summary is superseded too; this summary is then no longer `elastic`.
     pub sources: String,
     /// All other properties.
     pub facts: Facts,
@@ -259,26 +261,27 @@ pub struct Facts {
     pub shown: Tokens,
     /// Tokens of what the summary replaced: the messages and the previous summary.
     pub replaced: Tokens,
-    /// Number of visible messages before this summary; a summary counts as one.
+    /// Number of visible messages before this summary was stored. The previous summary counts as one message.
     pub original_count: u64,
-    /// Number of visible messages with this summary: the messages that it does not cover, and itself.
+    /// Number of visible messages with this summary: the messages that it does not cover, and the summary itself as one
+    /// message.
     pub compressed_count: u64,
     /// Number of skipped messages in the summarized range.
     pub skipped: u64,
     /// The focus that the caller requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub focus: Option<String>,
-    /// Names that the model's text did not contain and that were added.
+    /// Names that were added to the summary because the model's text did not contain them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub added: Vec<String>,
-    /// Input tokens of all model calls for this summary, where reported.
+    /// Input tokens of all model calls for this summary, as far as providers reported them.
     pub input: Tokens,
     /// Output tokens of all model calls for this summary.
     pub output: Tokens,
-    /// Cost of these calls, in millionths of the currency unit; `None` if the price is unknown.
+    /// Cost of all model calls for this summary, in millionths of the currency unit; `None` if the price is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost: Option<i64>,
-    /// How long these calls took, in milliseconds.
+    /// Duration of all model calls for this summary, in milliseconds.
     pub millis: u64,
     /// The hash of the model request; `None` if repeating the request would cost nothing.
     #[serde(rename = "asked", skip_serializing_if = "Option::is_none")]
@@ -355,8 +358,9 @@ pub struct UsageRow {
     pub slot: String,
     /// The model's name.
     pub model: String,
-    /// The result: `kept`; `unused` if the text was valid but not stored, for example after a lost lease; `dropped` if
-    /// the call was abandoned before it ended; otherwise the name of the fault in the text, or of the failure.
+    /// How the call ended. `kept`: the text was stored. `unused`: the text was valid but was not stored, for example
+    /// after a lost lease. `dropped`: the call was abandoned before it ended. Otherwise this is the name of the fault
+    /// in the text, or of the failure.
     pub outcome: String,
     /// Input tokens.
     pub input: Tokens,
@@ -383,7 +387,7 @@ pub struct UsageSum {
     pub slot: String,
     /// The model's name.
     pub model: String,
-    /// How the calls ended.
+    /// How the calls ended: see [`UsageRow::outcome`].
     pub outcome: String,
     /// Number of calls.
     pub calls: u64,
@@ -404,14 +408,14 @@ pub struct UsageSum {
 pub struct QueueCounts {
     /// Slots that can be leased now.
     pub due: u64,
-    /// Slots whose summary is being written, by any engine.
+    /// Slots whose summary an engine is writing now.
     pub working: u64,
     /// Slots that failed and wait for their next retry.
     pub waiting: u64,
     /// Slots that are due, but whose log cannot be cut anywhere yet.
     pub parked: u64,
-    /// Waiting time of the longest-waiting slot that can be leased now, in milliseconds of the store's clock. It grows
-    /// if there are too few workers.
+    /// Waiting time of the longest-waiting slot that can be leased now, in milliseconds of the store's clock. `None` if
+    /// no slot can be leased. This time grows if there are too few workers.
     pub oldest_millis: Option<u64>,
 }
 

@@ -1,9 +1,9 @@
 //! SQL statements for both databases, written once.
 //!
-//! They use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking clauses at
-//! the very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store removes or
-//! replaces the syntax that its database does not support. If the statements differ in more than that,
-//! [`Sql::per_database`] takes both texts.
+//! The statements use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking
+//! clauses at the very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store
+//! removes or replaces the syntax that its database does not support. If the databases need different statements,
+//! [`Sql::per_database`] takes a text for each.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ pub(super) struct Sql<'a> {
     sqlite: Option<Cow<'static, str>>,
     /// The values, in order.
     pub(super) params: Vec<SqlParam<'a>>,
-    /// Whether several statements of this text with different values may be merged into one in PostgreSQL.
+    /// Whether several statements with this text and different values may be merged into one statement for PostgreSQL.
     pub(super) mergeable: bool,
 }
 
@@ -28,7 +28,8 @@ impl<'a> Sql<'a> {
         Self { text: text.into(), sqlite: None, params: params.into(), mergeable: false }
     }
 
-    /// Creates a statement with separate texts for PostgreSQL and SQLite. Both use the syntax described above.
+    /// Creates a statement with separate texts for PostgreSQL and SQLite. Both texts use the syntax that this module
+    /// describes.
     pub(super) fn per_database(
         postgres: impl Into<Cow<'static, str>>,
         sqlite: impl Into<Cow<'static, str>>,
@@ -37,10 +38,10 @@ impl<'a> Sql<'a> {
         Self { text: postgres.into(), sqlite: Some(sqlite.into()), params: params.into(), mergeable: false }
     }
 
-    /// Allows the statement to be merged with statements of the same text that change other sessions in the same
-    /// transaction. It must not depend on the order of those statements. Its form must be `INSERT … VALUES`,
-    /// `UPDATE … WHERE` or `SELECT`, or it must take lists already. Its values must be of kinds that
-    /// [`merge_column`](super::sql_params::merge_column) can join.
+    /// Allows this statement to be merged with statements of the same text. These belong to changes of other sessions
+    /// in the same transaction, and may run in any order. The statement's form must be `INSERT … VALUES`, `UPDATE …
+    /// WHERE` or `SELECT`, or it must take lists already. [`merge_column`](super::sql_params::merge_column) must be
+    /// able to join its values.
     pub(super) fn mergeable(self) -> Self {
         debug_assert!(
             self.params.iter().all(SqlParam::can_merge),

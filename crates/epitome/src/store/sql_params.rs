@@ -1,4 +1,4 @@
-//! Values of SQL statements, for any database. Most kinds of lists are only supported by PostgreSQL.
+//! Values of SQL statements, for any database. Only PostgreSQL supports most kinds of lists.
 
 use std::borrow::Cow;
 
@@ -76,8 +76,8 @@ impl SqlParam<'_> {
     }
 }
 
-/// Joins the values of a column, single values or lists, into one list. Ignores kinds that [`SqlParam::can_merge`]
-/// excludes.
+/// Joins the values of a column into one list. A value may be a list itself. Ignores values for which
+/// [`SqlParam::can_merge`] is false.
 pub(super) fn merge_column<'a>(values: impl Iterator<Item = SqlParam<'a>>) -> SqlParam<'a> {
     let (mut ints, mut bools, mut texts) = (Vec::new(), Vec::new(), Vec::new());
     for value in values {

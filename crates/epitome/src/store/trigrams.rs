@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::search::{Query, indexed};
 
-/// The trigram hash of one workspace; the field is its seed.
+/// Hashes the trigrams of one workspace. The field is the seed of the hash.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TrigramHash(u64);
 
@@ -15,9 +15,9 @@ impl TrigramHash {
         Self(u64::from_le_bytes(seed))
     }
 
-    /// Hashes a trigram. A character has 21 bits, so three fit into one 64-bit number, which is then mixed so that the
-    /// characters cannot be recognised. If two trigrams have the same hash, the search only reads a message that does
-    /// not match.
+    /// Hashes a trigram. A character has 21 bits, so three characters fit into one 64-bit number. The number is then
+    /// mixed, so that the characters cannot be recognised. If two trigrams have the same hash, a search may read a
+    /// message that does not match, but does not return it.
     fn hash(self, [one, two, three]: [char; 3]) -> i32 {
         let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
         for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {

@@ -10,12 +10,12 @@ use super::rows::{UsageRow, UsageSum};
 use super::sql::Sql;
 use super::sql_params::SqlParam;
 
-/// Proxy usage of one model in one hour, or sums of it.
+/// Proxy usage of one model in one hour, or the sum over several hours.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ProxyUsage {
     /// The requested model.
     pub model: String,
-    /// Whether the requests were forwarded unchanged (shadow mode), so that `saved` is only what condensing would have
+    /// Whether the requests were forwarded unchanged (shadow mode), so that `saved` is what condensing would have
     /// saved.
     pub shadow: bool,
     /// Number of requests that got a response.
@@ -24,9 +24,10 @@ pub struct ProxyUsage {
     pub shorter: u64,
     /// Number of requests that were sent again because the provider rejected them as too long.
     pub retried: u64,
-    /// Number of responses that ended early.
+    /// Number of responses that were cut off before their end.
     pub cut_off: u64,
-    /// Number of requests for which the provider reported no token counts. They are not part of the sums below.
+    /// Number of requests for which the provider reported no token counts. These requests are not part of the token
+    /// counts and costs.
     pub uncounted: u64,
     /// Input tokens as counted by the provider, including cached ones.
     pub input: Tokens,
@@ -36,7 +37,7 @@ pub struct ProxyUsage {
     pub output: Tokens,
     /// Input tokens saved by condensing.
     pub saved: Tokens,
-    /// Cost in millionths of the currency unit, where the price is available.
+    /// Cost in millionths of the currency unit. Requests of models without a known price are not included.
     pub cost: i64,
     /// Cost saved by condensing, in millionths of the currency unit. Negative if condensing cost more than it saved.
     pub saved_cost: i64,
@@ -76,7 +77,7 @@ pub(super) async fn record(db: &mut dyn Executor, usage: &[UsageRow]) -> OpResul
     db.finish(batch).await
 }
 
-/// Returns the statement that records a model call. Uses `now` if the call has no time.
+/// Returns the statement that records a model call. If the row has no time, `now` is recorded.
 pub(super) fn usage_insert(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     let sql = "INSERT INTO epitome.usage (workspace, session, scope, slot, model, outcome, input, cached, output, cost, \
          millis, at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)";
@@ -88,8 +89,8 @@ pub(super) fn usage_insert(row: &UsageRow, now: Timestamp) -> Sql<'_> {
     Sql::new(sql, params)
 }
 
-/// Returns SQL for the sums of these columns. A sum above the integer range becomes its maximum; a sum of no values is
-/// NULL.
+/// Returns SQL for the sums of these columns. A sum above the range of 64-bit integers becomes the largest integer. A
+/// sum of no values is NULL.
 fn sum_columns(columns: &str) -> String {
     let sum = |column: &str| {
         format!(
@@ -132,10 +133,11 @@ pub(super) async fn usage(db: &mut dyn Executor, query: &UsageQuery) -> OpResult
 const SUMMED_COLUMNS: &str =
     "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
-/// Maximum number of models with separate rows per hour. Names come from clients, so their number must be limited.
+/// Maximum number of models with separate rows per hour. Clients choose the names, so the number of names must be
+/// limited.
 const MAX_MODELS: i64 = 100;
 
-/// The name under which further models are counted.
+/// The name under which models beyond [`MAX_MODELS`] are counted.
 const OTHER: &str = "other";
 
 const HOUR_MILLIS: i64 = 3_600_000;
@@ -144,7 +146,8 @@ fn hour(at: Timestamp) -> SqlParam<'static> {
     at.0.div_euclid(HOUR_MILLIS).saturating_mul(HOUR_MILLIS).into()
 }
 
-/// Adds to this hour's proxy usage, under each model's name, or under [`OTHER`] if there are too many models.
+/// Adds `more` to the proxy usage of the current hour. Each model is counted under its name, or under [`OTHER`] if
+/// there are too many models.
 pub(super) async fn add_proxy_usage(
     db: &mut dyn Executor,
     workspace: &str,
@@ -172,7 +175,7 @@ pub(super) async fn add_proxy_usage(
     db.finish(batch).await
 }
 
-/// Sums proxy usage since the hour that contains `since`.
+/// Sums proxy usage since the start of the hour that contains `since`.
 pub(super) async fn proxy_usage(
     db: &mut dyn Executor,
     workspace: &str,

@@ -1,4 +1,4 @@
-//! Reads the file that is migrated: from one snapshot, and without writing.
+//! Reads the file that is migrated. All reads use one snapshot, and nothing is written.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +14,8 @@ use super::super::sqlite::{SessionCache, SqliteExecutor, SqliteOptions, open_sou
 use super::MigrateError;
 use super::tables::{NUMBERED_TABLES, SPECS, TableSpec};
 
-/// A file being migrated. Everything is read from one snapshot. Writes by other processes are not read, but detected.
+/// A file being migrated. Everything is read from one snapshot. The snapshot does not contain later writes by other
+/// processes, but such writes are detected.
 #[derive(Debug, Clone)]
 pub(super) struct Source {
     path: PathBuf,
@@ -23,7 +24,7 @@ pub(super) struct Source {
 
 /// Facts about the file, read before the migration.
 pub(super) struct Contents {
-    /// Changes when another process writes to the file.
+    /// SQLite's `data_version`. It changes when another process writes to the file.
     pub(super) version: i64,
     pub(super) secret: Vec<u8>,
     /// Approximate number of rows of each table.
@@ -45,12 +46,12 @@ impl Source {
         .await
     }
 
-    /// Begins a snapshot, and returns what the file contains.
+    /// Begins a snapshot, and returns facts about the file.
     pub(super) async fn contents(&self) -> Result<Contents, MigrateError> {
         self.run((), |(), db| Box::pin(contents(db))).await
     }
 
-    /// Begins a new snapshot of the newest state, and returns its version.
+    /// Begins a new snapshot of the newest state, and returns the file's `data_version`.
     pub(super) async fn newest(&self) -> Result<i64, MigrateError> {
         self.run((), |(), db| {
             Box::pin(async move {
@@ -61,7 +62,7 @@ impl Source {
         .await
     }
 
-    /// Runs an operation that reads.
+    /// Runs an operation that only reads, on the snapshot.
     pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         args: A,
@@ -85,7 +86,7 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work).await.unwrap_or_else(panicked).map_err(MigrateError::Source)
 }
 
-/// Begins a snapshot, and returns its version.
+/// Begins a snapshot, and returns the file's `data_version`.
 async fn begin(db: &mut dyn Executor) -> OpResult<i64> {
     // SQLite takes the snapshot with the first read.
     let first_read = Sql::new("SELECT count(*) FROM sqlite_schema", []);
@@ -103,7 +104,7 @@ async fn contents(db: &mut dyn Executor) -> OpResult<Contents> {
     let (mut row_counts, mut largest_ids) = (Vec::new(), Vec::new());
     for TableSpec { name, condition, .. } in SPECS {
         let sql = match *name {
-            // The sessions contain these numbers, and counting would take long.
+            // Each session's row contains its number of messages. Counting the messages would take long.
             "messages" => {
                 "SELECT coalesce(sum(head), 0) FROM epitome.sessions WHERE state = 'open'".to_owned()
             }
@@ -112,7 +113,7 @@ async fn contents(db: &mut dyn Executor) -> OpResult<Contents> {
         row_counts.push(count(db, sql).await?);
     }
     for (table, column) in NUMBERED_TABLES {
-        // `sqlite_sequence` has the largest id even if its row was deleted.
+        // `sqlite_sequence` contains the largest id even if the row with this id was deleted.
         let sql = format!(
             "SELECT max(coalesce((SELECT max({column}) FROM epitome.{table}), 0), \
              coalesce((SELECT seq FROM sqlite_sequence WHERE name = '{table}'), 0))"

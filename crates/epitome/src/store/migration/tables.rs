@@ -1,8 +1,8 @@
-//! Lists the tables that are migrated, in their order.
+//! Describes the tables that are migrated, and their order.
 //!
-//! Columns are not listed: a column has the same name and meaning in both databases, so columns are read from
-//! PostgreSQL's catalog. Only differences are stated here. Rows are read by the types of their columns, so they have
-//! the same form from either database and can be compared.
+//! A column has the same name and meaning in both databases, so the columns are read from PostgreSQL's catalog. Only
+//! the differences are described here. Values are converted by the type of their column. So rows of both databases have
+//! the same form and can be compared.
 
 use std::iter;
 use std::sync::Arc;
@@ -21,26 +21,26 @@ pub(super) struct TableSpec {
     pub(super) name: &'static str,
     /// The columns that identify a row and sort the table.
     pub(super) key: &'static [&'static str],
-    /// SQL condition for the rows of the file that are migrated.
+    /// An SQL condition. Only rows of the file that match it are migrated.
     pub(super) condition: &'static str,
     /// Columns that are computed from the file, with the SQL that computes them.
     pub(super) computed: &'static [(&'static str, &'static str)],
-    /// Columns that only PostgreSQL has, with their value in every row.
+    /// Columns that only PostgreSQL has, each with the value that it gets in every row.
     pub(super) postgres_only: &'static [(&'static str, &'static str)],
 }
 
-/// A table with its columns, the key's first.
+/// A table with its columns. The columns of the key come first.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) spec: &'static TableSpec,
     pub(super) columns: Vec<Column>,
 }
 
-/// A column as PostgreSQL's catalogue describes it.
+/// A column, as PostgreSQL's catalog describes it.
 #[derive(Debug, Clone)]
 pub(super) struct Column {
     pub(super) name: String,
-    /// PostgreSQL's name of its type: `int8`, `int4`, `int2`, `bool`, `text` or `bytea`.
+    /// PostgreSQL's name of the column's type: `int8`, `int4`, `int2`, `bool`, `text` or `bytea`.
     pub(super) type_name: String,
     pub(super) nullable: bool,
 }
@@ -60,12 +60,13 @@ pub(super) struct PieceRequest {
     pub(super) through: Option<Cells>,
     /// Maximum number of rows.
     pub(super) rows: usize,
-    /// No further row is read after this number of bytes.
+    /// The piece ends with the row that reaches this size in bytes.
     pub(super) bytes: usize,
 }
 
 impl Column {
-    /// Returns its value in a row; `None` if the value has the wrong type or is too large for PostgreSQL.
+    /// Returns the value of this column, at position `at` of a row. `None` if the value has the wrong type or is too
+    /// large for PostgreSQL.
     fn cell(&self, row: RowRef<'_>, at: usize) -> Option<Cell> {
         let cell = match self.type_name.as_str() {
             "text" => row.maybe_text(at).ok()?.map(|text| plain(text).into_owned()),
@@ -100,14 +101,15 @@ impl Column {
 }
 
 impl Table {
-    /// Selects its columns from all columns of the database, which are listed with the names of their tables.
+    /// Creates the table, and selects its columns from `all`: the columns of the whole database, each with its table's
+    /// name.
     pub(super) fn new(spec: &'static TableSpec, all: &[(String, Column)]) -> Self {
         let moved = all.iter().filter(|(table, column)| {
             *table == spec.name
                 && spec.postgres_only.iter().all(|(postgres_only, _)| *postgres_only != column.name)
         });
         let mut columns: Vec<Column> = moved.map(|(_, column)| column.clone()).collect();
-        // Columns of the key come first, the others in their order.
+        // The columns of the key come first. The other columns keep their order.
         columns
             .sort_by_key(|column| spec.key.iter().position(|key| *key == column.name).unwrap_or(usize::MAX));
         Self { spec, columns }
@@ -143,7 +145,7 @@ impl Table {
         Sql::per_database(text("true", &[]), text(condition, computed), params)
     }
 
-    /// Reads a piece of either database.
+    /// Reads a piece of this table, from either database.
     pub(super) async fn read(
         &self,
         db: &mut dyn Executor,
@@ -158,7 +160,7 @@ impl Table {
                     rows.push(Err(MigrateError::InvalidValue { table: self.spec.name, key, column }));
                     return Ok(false);
                 };
-                // The size of a row is that of its texts, and a little for each column.
+                // A row's size is estimated: the lengths of its values as text, and 24 bytes for each column.
                 size += cell.as_ref().map_or(0, String::len) + 24;
                 cells.push(cell);
             }
@@ -169,8 +171,8 @@ impl Table {
         Ok(rows.into_iter().collect())
     }
 
-    /// Formats a key for messages. It shows numbers and names only: no hashes, and no idempotency keys, which callers
-    /// choose.
+    /// Formats a key for error messages. Only numbers and names are shown. Hashes are left out, and so are idempotency
+    /// keys, because callers choose their content.
     pub(super) fn display_key(&self, key: &[Cell]) -> String {
         let report = self.columns.iter().zip(key).filter_map(|(Column { name, type_name, .. }, cell)| {
             let cell = cell.as_ref()?;
@@ -194,11 +196,11 @@ pub(super) fn list(items: impl Iterator<Item = String>) -> String {
     items.collect::<Vec<_>>().join(", ")
 }
 
-/// Excludes all rows of sessions that are being deleted or are unfinished copies.
+/// The condition that excludes rows of sessions that are being deleted, and rows of unfinished copies.
 const OF_OPEN_SESSIONS: &str =
     "EXISTS (SELECT 1 FROM sessions AS whole WHERE whole.id = moved.session AND whole.state = 'open')";
 
-/// Copies the whole table unchanged.
+/// Describes a table that is copied completely and unchanged.
 const fn all(name: &'static str, key: &'static [&'static str]) -> TableSpec {
     TableSpec { name, key, condition: "true", computed: &[], postgres_only: &[] }
 }
@@ -211,7 +213,8 @@ const fn some(name: &'static str, key: &'static [&'static str], condition: &'sta
 /// identifies the file. The search index is built again from the first message on.
 pub(super) const SPECS: &[TableSpec] = &[
     TableSpec {
-        // PostgreSQL continues from this number. In the file, the newest event has it, if there is one.
+        // The number of the workspace's last event, after which PostgreSQL continues. In the file, only the newest
+        // event may contain this number.
         computed: &[(
             "events_given",
             "max(moved.events_given, coalesce((SELECT max(id) FROM events WHERE workspace = moved.name), 0))",
@@ -219,7 +222,7 @@ pub(super) const SPECS: &[TableSpec] = &[
         ..all("workspaces", &["name"])
     },
     TableSpec { postgres_only: &[("indexed", "0")], ..some("sessions", &["id"], "moved.state = 'open'") },
-    // The number of the change that wrote a message. No change of a node wrote these.
+    // `change` identifies the change that wrote a message. No node's change wrote the migrated messages, so it is 0.
     TableSpec {
         postgres_only: &[("change", "0")],
         ..some("messages", &["session", "seq"], OF_OPEN_SESSIONS)
@@ -246,6 +249,7 @@ pub(super) const SPECS: &[TableSpec] = &[
     some("passed", &["workspace", "hour", "model", "shadow"], "instr(moved.model, char(0)) = 0"),
 ];
 
-/// Tables whose rows the database numbers, with the column. The next number must be one that was never assigned.
+/// Tables whose rows the database numbers, each with the column of the number. The next number must be one that was
+/// never assigned, not even in the file.
 pub(super) const NUMBERED_TABLES: [(&str, &str); 4] =
     [("sessions", "id"), ("summaries", "kept"), ("usage", "id"), ("authors", "id")];

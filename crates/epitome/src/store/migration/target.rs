@@ -1,11 +1,12 @@
-//! Writes the rows of a SQLite file into PostgreSQL piece by piece, and guards the database meanwhile.
+//! Writes the rows of a SQLite file into PostgreSQL piece by piece. Meanwhile all other writes to the database are
+//! refused.
 //!
 //! The progress is stored in `epitome.moving`, in the same transaction as the rows. So a migration that continues
 //! after a crash finds the copied rows, and two concurrent migrations detect each other.
 //!
-//! Until the migration is finished no other client can write: the tables have a trigger that refuses it. So a node that
-//! was already running gets an error, and cannot lose writes when a migration starts over. Afterwards it must be opened
-//! again, because its caches are those of another database.
+//! Until the migration is finished, a trigger on each table refuses the writes of other clients. So a node that was
+//! already running gets an error, and cannot lose writes when a migration starts over. After the migration, such a node
+//! must open the store again, because its caches do not match the new data.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -23,16 +24,17 @@ use super::{Checkpoint, MigrateError, key_json};
 /// The result of a migration operation, or why it was refused.
 type MigrateResult<T> = OpResult<Result<T, MigrateError>>;
 
-/// Marks the transaction as part of the migration, so that the guard accepts it.
+/// Marks the transaction as part of the migration, so that the trigger accepts its writes.
 const MARK_AS_MIGRATION: &str = "SELECT set_config('epitome.moving', 'on', true)";
 
-/// Refuses all other writes, including those of running nodes that have not noticed the migration.
+/// The function of the trigger that refuses all other writes. It also stops running nodes that have not noticed the
+/// migration.
 const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
      IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
      RAISE EXCEPTION 'a file is being migrated into this database' USING ERRCODE = 'EP001'; END IF; \
      RETURN NULL; END $$";
 
-/// Removes the guard from all tables.
+/// Removes the function and the triggers that use it.
 const NO_GUARD: &str = "DROP FUNCTION IF EXISTS epitome.being_moved() CASCADE";
 
 const COLUMNS: &str = "SELECT table_name::text, column_name::text, udt_name::text, is_nullable = 'YES' \
@@ -56,7 +58,7 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MigrateErro
     tables.await.map_err(MigrateError::Target)
 }
 
-/// Runs an operation that writes. The inner error means that the migration refused to.
+/// Runs an operation that writes. If the operation refuses to write, its reason is returned as the error.
 pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     to: &Postgres,
     args: A,
@@ -73,9 +75,10 @@ pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -
         tables().map(|name| format!("EXISTS (SELECT 1 FROM epitome.{})", quoted(name))).collect();
     let (mut progress, mut same, mut occupied) = (None, None, None);
     let reads = SqlBatch::new()
-        // Another migration that begins waits here.
+        // If another migration begins at the same time, it waits here.
         .add(Sql::new("LOCK TABLE epitome.moving IN SHARE ROW EXCLUSIVE MODE", []))
-        // Other clients wait here. Their writes come before the check, or are refused.
+        // Other clients' writes end before this lock is granted, and the check below sees them. Later writes are
+        // refused.
         .add(Sql::new(format!("LOCK TABLE {all} IN ACCESS EXCLUSIVE MODE"), []))
         .first(Sql::new(CHECKPOINT, []), &mut progress, |row| {
             Ok((checkpoint(row), row.maybe_int(3)?.is_some()))
@@ -93,7 +96,7 @@ pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -
             return Ok(checkpoint?.ok_or(MigrateError::Concurrent));
         }
         (Some((_, false)), false) if !restart => return Ok(Err(MigrateError::OtherFile)),
-        // Start over, from any file.
+        // The database is empty, or the caller requested a restart: start from the beginning.
         (None | Some(_), _) => {}
     }
     let (first, now) = (Checkpoint::default(), db.now().await?);
@@ -119,7 +122,7 @@ pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -
     Ok(Ok(first))
 }
 
-/// Returns whether the migration is at this checkpoint, and locks the checkpoint for the caller.
+/// Locks the stored checkpoint, and returns whether it is equal to `at`.
 async fn lock_at_checkpoint(db: &mut dyn Executor, at: &Checkpoint) -> OpResult<bool> {
     let mut read_source = None;
     let locked = Sql::new(format!("{CHECKPOINT} FOR UPDATE"), []);
@@ -128,7 +131,7 @@ async fn lock_at_checkpoint(db: &mut dyn Executor, at: &Checkpoint) -> OpResult<
     Ok(read_source.flatten().as_ref() == Some(at))
 }
 
-/// Inserts rows if the migration is at the first checkpoint, and advances it to the second.
+/// Inserts rows and advances the stored checkpoint from `from` to `to`. Refuses if the stored checkpoint is not `from`.
 pub(super) async fn insert_rows(
     db: &mut dyn Executor,
     table: &Table,
@@ -150,7 +153,8 @@ pub(super) async fn insert_rows(
     db.finish(writes).await.map(Ok)
 }
 
-/// Ends a migration. New ids follow these, and the database can be used.
+/// Ends a migration whose stored checkpoint is `at`. New ids will be above `largest_ids`. Clients can use the database
+/// from then on.
 pub(super) async fn end(db: &mut dyn Executor, at: &Checkpoint, largest_ids: &[i64]) -> MigrateResult<()> {
     if !lock_at_checkpoint(db, at).await? {
         return Ok(Err(MigrateError::Concurrent));
@@ -191,7 +195,7 @@ fn checkpoint(row: RowRef<'_>) -> OpResult<Option<Checkpoint>> {
     Ok(Some(Checkpoint { table, rows: row.uint(1)?, last }))
 }
 
-/// Returns the insert statement. It takes every column as an array of texts, which PostgreSQL reads by the column's
+/// Returns the insert statement. It takes every column as an array of texts, which PostgreSQL converts to the column's
 /// type.
 fn insert(table: &Table) -> String {
     let names = table.columns.iter().map(|column| column.name.as_str());

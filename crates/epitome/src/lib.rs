@@ -105,7 +105,7 @@ mod time;
 mod worker;
 
 pub use condenser::{
-    Call, Condenser, CondenserBuilder, ReadyList, Report, ModelCall, Thread, ThreadState, Totals, Turn,
+    Call, Condenser, CondenserBuilder, ModelCall, ReadyList, Report, Thread, ThreadState, Totals, Turn,
 };
 pub use engine::{
     Appended, Attributes, Backlog, Batch, Builder, Context, ContextRequest, Engine, Explanation, Flags, Fork,

@@ -1,8 +1,8 @@
 //! Condenses a message list before the caller sends it to a model. This is the inline form: it needs no stored log.
 //!
 //! An agent's message list grows until it no longer fits the model's window or becomes too expensive. [`List::decide`]
-//! returns a [`Decision`]: do nothing (with the reason), apply a shorter list that needs no model, or request a summary
-//! from a model and pass the answer to [`CondensePlan::finish`]. A condensation that saves too little (see
+//! returns a [`Decision`]. It is one of three: do nothing (with the reason), apply a shorter list that needs no model,
+//! or write a summary and pass it to [`CondensePlan::finish`]. A condensation that saves too little (see
 //! [`Policy::worth`]) leaves the list exactly as it was.
 //!
 //! A condensed list consists of, in this order:
@@ -103,7 +103,7 @@ pub use crate::tokens::rescaled;
 /// Smallest accepted token limit for a summary. A shorter text cannot contain anything useful.
 pub const LEAST_LIMIT: Tokens = 16;
 
-/// Configures when, how and how far a list is condensed.
+/// Configures when a list is condensed, by which strategy, and to what size.
 ///
 /// ```
 /// use epitome_core::condense::Policy;
@@ -205,7 +205,8 @@ impl RequestFacts {
 }
 
 impl List {
-    /// Returns the size of the whole request in tokens: the provider's count if it is known, otherwise the local count.
+    /// Returns the size of the whole request in tokens: the provider's count if there is one, otherwise the local
+    /// count.
     pub fn request(&self, facts: &RequestFacts) -> Tokens {
         facts.request.unwrap_or(self.counted(facts))
     }
@@ -282,7 +283,11 @@ pub enum Unchanged {
     #[error("nothing to mask: no tool output is both old enough and large enough")]
     NothingToMask,
     /// The list would become smaller, but by too little.
-    #[error("not worth it: condensing would save {} tokens; the minimum is {} tokens", grouped(*saves), grouped(*needed))]
+    #[error(
+        "not worth it: condensing would save {} tokens; the minimum is {} tokens",
+        grouped(*saves),
+        grouped(*needed)
+    )]
     NotWorth {
         /// Tokens that the condensation would save.
         saves: Tokens,
@@ -350,14 +355,14 @@ pub struct CondenseReport {
     pub tokens_before: Tokens,
     /// Number of tokens of the request after the condensation, tool definitions included.
     pub tokens_after: Tokens,
-    /// Positions, counted from 1, of the first and the last message of the caller's list that are no longer sent
-    /// verbatim because they were summarized, dropped or masked. Messages that always stay may lie between them.
+    /// Positions in the caller's list, from 1, of the first and the last message that are no longer sent verbatim.
+    /// These messages were summarized, dropped or masked. Messages that always stay may lie between them.
     pub covers: Option<[Seq; 2]>,
     /// Description of the change for people.
     pub notice: String,
 }
 
-/// Formats a number and a noun for people, with a plural `s` where needed.
+/// Formats a number and a noun for people. Appends a plural `s` to the noun if the number is not 1.
 fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

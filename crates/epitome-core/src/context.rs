@@ -11,8 +11,8 @@
 //! 5. the messages after the summary's coverage, with the tokens that remain;
 //! 6. with `fill`, older messages.
 //!
-//! Messages that do not fit are left out at a legal cut, and the [`ContextReport`] says so. If no valid list fits
-//! at all, the context is empty and the report contains the reason.
+//! Messages that do not fit are left out at a legal cut, and the [`ContextReport`] says so. If no valid list fits the
+//! budget, the context is empty and the report contains the reason.
 
 use serde::{Deserialize, Serialize};
 
@@ -128,8 +128,8 @@ pub struct Candidate {
 
 /// The shape of a session up to some message: the input of [`lay_out`].
 ///
-/// [`SessionShape::whole`] builds it from all outlines of a session. A store with a long session passes only the
-/// end and a few other messages, so that the rest need not be loaded:
+/// [`SessionShape::whole`] builds it from all outlines of a session. For a long session, a store passes only the end of
+/// the session and a few other messages, so that it need not load all messages:
 ///
 /// ```
 /// use epitome_core::context::{Candidate, PlaceholderCosts, Request, SessionShape, lay_out};
@@ -331,7 +331,7 @@ pub struct Spent {
     pub pinned: Tokens,
     /// The summary, its frame included.
     pub summary: Tokens,
-    /// The other messages.
+    /// All messages that are not counted in another field.
     pub messages: Tokens,
     /// The placeholder that opens a list. Results inserted for calls without a result count as messages.
     pub marks: Tokens,
@@ -351,7 +351,7 @@ impl Spent {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Empty {
-    /// The session has only system messages, and no provider accepts those alone.
+    /// The session has no messages other than system messages, and no provider accepts a list of only system messages.
     #[error("no messages yet")]
     NoMessages,
     /// System messages and pinned messages alone are larger than the budget.

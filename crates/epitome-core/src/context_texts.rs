@@ -41,8 +41,8 @@ pub struct ContextTexts<'a> {
     /// Messages from elsewhere in the log that are shown unchanged, in order.
     more: &'a [Message],
     summaries: Vec<StoredSummary<'a>>,
-    /// Summaries rendered for this context. The key is the summary, its last message, the first message shown
-    /// verbatim and the size, because one `ContextTexts` may serve several layouts.
+    /// Summaries rendered for this context. The key consists of the summary's index, the last message it covers, the
+    /// first message shown verbatim and the size. One `ContextTexts` may serve several layouts, so all four are needed.
     fitted: HashMap<(Option<usize>, Seq, Option<Seq>, Tokens), String>,
     /// Excerpts, by span and size.
     excerpts: HashMap<(Span, Tokens), Vec<Message>>,
@@ -264,8 +264,7 @@ impl TextRenderer for ContextTexts<'_> {
         // Leading and pinned messages are always shown next to the summary, so the summary leaves them out.
         let mut leading = 0;
         for (seq, message) in self.placed(self.messages, 1) {
-            // A system message later in the log is an ordinary message, even if it is the first one
-            // available.
+            // A system message later in the log is an ordinary message, even if it is the first message in `messages`.
             let leads = message.role.is_system() && seq == leading + 1;
             leading += u64::from(leads);
             if leads || message.pinned {

@@ -86,7 +86,7 @@ impl<'a> Cuts<'a> {
     }
 }
 
-/// How the search for a cut treats positions after the requested one.
+/// Whether the search for a cut may use positions after the requested position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Press {
     /// All requested messages must stay: use only cuts at or before the requested position.

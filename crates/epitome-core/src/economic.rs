@@ -169,9 +169,9 @@ impl Growth {
 
 /// Returns the request size at which condensing costs least, `T*`, rounded up. See the [module](self) for the formula.
 ///
-/// The result never exceeds `window(0.75)`. It is exactly this limit before the third call, because the growth is not
-/// reliable yet, if `growth` is negative or NaN, and if cached reads cost nothing. In these cases the result is `None`
-/// if `room` is unknown. `room` is the model's window minus its output reserve.
+/// The result never exceeds `window(0.75)`. The result is this limit before the third call (the growth is not reliable
+/// yet), if `growth` is negative or NaN, and if cached reads cost nothing. In these cases the result is `None` if
+/// `room` is unknown. `room` is the model's window minus its output reserve.
 ///
 /// ```
 /// use epitome_core::economic::{Prices, CostInputs, threshold};
@@ -198,8 +198,8 @@ pub fn threshold(prices: &Prices, inputs: &CostInputs, room: Option<Tokens>) -> 
     Some(limit.map_or(best, |limit| best.min(limit)))
 }
 
-/// A number too large for [`Tokens`] becomes the maximum. NaN, which here only results from zero times infinity, becomes
-/// zero.
+/// A number too large for [`Tokens`] becomes the maximum. NaN, which here only results from zero times infinity,
+/// becomes zero.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

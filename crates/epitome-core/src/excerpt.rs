@@ -151,9 +151,9 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
     }
 }
 
-/// Shortens a text to about `cap` tokens: a third from its head and two thirds from its tail, where a tool's output
-/// usually has its newest and most informative part. The result is never longer than the text. The cost depends on
-/// `cap`, not on the length of the text.
+/// Shortens a text to about `cap` tokens: a third from its head and two thirds from its tail. The tail of a tool's
+/// output is usually its newest and most informative part. The result is never longer than the text. The cost depends
+/// on `cap`, not on the length of the text.
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
     let bytes = text.len() as u64;
     let surely = bytes.saturating_mul(MOST_TOKENS) <= cap;

@@ -55,7 +55,8 @@ pub(crate) struct Expr<'a> {
     pub(crate) args: Vec<Arg<'a>>,
 }
 
-/// An argument. A number is stored as typed: the allowed range depends on the name, and an error repeats the typed text.
+/// An argument. A number is stored as typed: the allowed range depends on the name, and an error repeats the typed
+/// text.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Arg<'a> {
     Number(&'a str),

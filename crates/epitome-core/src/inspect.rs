@@ -1,14 +1,14 @@
 //! Checks a candidate summary before it is stored.
 //!
-//! Models sometimes answer with reasoning, apologies, error pages, half a text or the same line a hundred times, or
-//! they continue the conversation instead of summarizing it. All of these have been stored as summaries by other
-//! systems, and the messages that they replaced were lost. [`inspect`] extracts the usable part of a reply and rejects
-//! the rest with a [`Refusal`]. The previous summary then stays unchanged, and the caller may ask the model again with
-//! the refusal as the reason.
+//! Models sometimes answer with reasoning, apologies, error pages, half a text or the same line a hundred times. Some
+//! continue the conversation instead of summarizing it. All of these have been stored as summaries by other systems,
+//! and the messages that they replaced were lost. [`inspect`] extracts the usable part of a reply and rejects the rest
+//! with a [`Refusal`]. If a reply is rejected, the previous summary stays unchanged. The caller may send the request to
+//! the model again, with the refusal as the reason.
 //!
 //! The checks look at the shape of the text and at a few typical openings, in several languages. A good summary must
-//! pass even if it mentions errors, refusals or think tags. The checks cannot determine whether a summary is *true*;
-//! but they add the important names that are missing.
+//! pass even if it mentions errors, refusals or think tags. The checks cannot determine whether a summary is *true*.
+//! Important names that are missing are added to the summary.
 
 use std::borrow::Cow;
 
@@ -115,7 +115,8 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     }
     let mut cut = false;
     if let Limit::Chars(limit) = standard.limit {
-        // The end of a cut text may look like a secret. Redaction then inserts a mark, which may require one more cut.
+        // The end of a cut text may look like a secret. In that case redaction inserts a mark, which may require
+        // another cut.
         for _ in 0..4 {
             let Some(short) = cut_at(&text, limit) else { break };
             text = clean(short, standard);

@@ -1,8 +1,8 @@
 //! Defines how many of the newest messages stay verbatim.
 //!
-//! A [`Keep`] describes the end of the log as a number of messages, turns or tokens. It computes the position where
-//! that part begins by counting from the end, so the cost depends on the size of that part, not of the log. Whether
-//! the log may be cut at that position is decided elsewhere, by [`crate::cut`].
+//! A [`Keep`] describes the end of the log as a number of messages, turns or tokens. It computes where this end begins.
+//! It counts backwards from the last message, so the running time depends on the length of this end, not of the log.
+//! Whether the log may be cut at that position is decided elsewhere, by [`crate::cut`].
 
 use std::fmt;
 

@@ -1,12 +1,12 @@
 //! Collects the names that a summary must repeat verbatim, and ranks them by how likely they are needed again.
 //!
 //! A [`Ledger`] reads each message once and records the [`crate::names`] in it: how often and when each name occurred,
-//! who used it, and whether a tool was called with it, which is the best sign that it will be used again. Its size is
-//! limited: names that are unlikely to be needed are evicted. Ranking uses only these counts, so it is cheap and the
-//! same on every machine.
+//! who used the name, and whether a tool was called with it. A name in a tool call is the most likely to be used again.
+//! The size of a ledger is limited: names that are unlikely to be needed are evicted. Names are ranked by these counts
+//! alone, so ranking is cheap and gives the same result on every machine.
 //!
-//! The writer of a summary decides how to use the names: [`crate::local`] appends them to its summary, and
-//! [`crate::inspect`] makes sure that a model's summary contains them.
+//! [`crate::local`] appends the names to its summaries. [`crate::inspect`] makes sure that a model's summary contains
+//! them.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,11 +18,12 @@ use crate::names::{self, NameKind};
 use crate::num::ln;
 use crate::reading::{Voice, each_text};
 
-/// Prefix of a summary line that lists names: the most likely needed first, separated by spaces. Names that contain
-/// spaces are in quotes.
+/// Prefix of a line of names in a summary. The names are separated by spaces, and the name most likely to be needed
+/// comes first. Names that contain spaces are in quotes.
 pub const ALSO_MENTIONED: &str = "Also mentioned:";
 
-/// Prefix that earlier releases wrote. Stored summaries, and lists that callers stored themselves, still contain it.
+/// Prefix of a line of names in earlier releases. Stored summaries, and lists that callers stored themselves, still
+/// contain it.
 const EARLIER_PREFIX: &str = "References:";
 
 /// Returns the text after the prefix, if the line is a list of names with one of the two prefixes. Otherwise returns
@@ -81,10 +82,11 @@ pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     Some(names)
 }
 
-/// Maximum number of names that a ledger stores between two messages.
+/// Maximum number of names that a ledger contains after a message is read.
 pub const MOST_NAMES: usize = 1_000;
 
-/// Maximum length in bytes of a recorded command. A longer one is a script, which is not typed again.
+/// Maximum length in bytes of a recorded command. A longer command is a script, which is unlikely to be run again
+/// unchanged.
 const COMMAND: usize = 80;
 
 /// The names that occurred in a session, with their counts.
@@ -156,7 +158,7 @@ impl Ledger {
         names.fold(0, usize::saturating_add)
     }
 
-    /// Reads one more message. A message without a `seq` counts as the one after the last.
+    /// Reads one more message. A message without a `seq` gets the position after the last message.
     pub fn read(&mut self, message: &Message) {
         self.now = if message.seq == 0 { self.now.saturating_add(1) } else { message.seq.max(self.now) };
         if message.skip {

@@ -100,7 +100,7 @@
 //! | part | Text, reasoning, a tool call, a tool result, or media. |
 //! | outline | The shape of a message without its text: all that planning needs. |
 //! | cut | A position where the log may be divided. |
-//! | batch | The tool calls of one reply and their results. They are always kept or removed together. |
+//! | batch | The tool calls of one reply and their results. They always stay together or are removed together. |
 //! | stray | A tool result without a matching open call, or a repeated call. It stays in the log but is never sent. |
 //! | slot | The configuration of one summary of a session: trigger, keep, limit, scope. |
 //! | scope | The messages that a slot covers: the whole session, or one author's messages. |

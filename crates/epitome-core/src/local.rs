@@ -58,7 +58,7 @@ pub struct Extracts {
     /// Number of messages read. `tools` is the number of these messages that were tool calls or results.
     messages: u64,
     tools: u64,
-    /// The current day of the conversation, if the messages contain it.
+    /// The current day of the conversation; `None` if the messages do not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     date: Option<Arc<str>>,
     /// Whether the messages themselves contain their dates.
@@ -133,8 +133,8 @@ enum Origin {
 }
 
 impl Extract {
-    /// Returns the approximate number of tokens, for ranking. It is independent of the tokenizer: in every script four to
-    /// five bytes make a token.
+    /// Returns the approximate number of tokens, for ranking. It is independent of the tokenizer: in every script four
+    /// to five bytes make a token.
     fn size(&self) -> Tokens {
         (self.text.len() as u64).div_ceil(4)
     }
@@ -194,7 +194,8 @@ impl Extracts {
         self.retain_best(with_margin(limit), MOST_PIECES);
     }
 
-    /// Ranks all pieces and retains the best, up to `limit` tokens and `most` pieces. Returns their indices, best first.
+    /// Ranks all pieces and retains the best, up to `limit` tokens and `most` pieces. Returns their indices, best
+    /// first.
     fn retain_best(&mut self, limit: Tokens, most: usize) -> Vec<usize> {
         self.drop_repeated();
         let mut order = select::order(self, limit, most);
@@ -273,7 +274,7 @@ impl Extracts {
         joined.through = self.through.max(newer.through);
         joined.messages = self.messages.max(newer.messages);
         joined.tools = self.tools.max(newer.tools);
-        // The next message follows those of `newer`.
+        // The next message that is read follows the messages of `newer`.
         (joined.date, joined.calls) = (newer.date.clone(), newer.calls.clone());
         joined.after_question = newer.after_question;
         joined.has_read_task = self.has_read_task || newer.has_read_task;

@@ -1,8 +1,8 @@
 //! Defines sessions' messages and their parts.
 //!
-//! A [`Message`] is one entry of a session's append-only log: the author, the role, and the [`Part`]s.
-//! Providers put tool calls and their results in different places. Here both are parts of any message, so
-//! each rule needs only one implementation.
+//! A [`Message`] is one entry of a session's append-only log: the author, the role, and the [`Part`]s. Providers
+//! represent tool calls and their results in different ways. In this type, calls and results are always parts of a
+//! message, so each rule needs only one implementation.
 //!
 //! This module does not validate *sequences* of messages. Orphaned results, unanswered calls and similar are
 //! allowed here; [`crate::track`] handles them. [`Message::check`] rejects only messages that are invalid on
@@ -111,7 +111,7 @@ impl fmt::Display for Span {
 pub enum Role {
     /// Instructions that apply to the whole session. At the start of a session they are never condensed.
     System,
-    /// The same as `System`, under the name that some providers use.
+    /// The same as `System`. Some providers use this name.
     Developer,
     /// The user, or a program that acts for the user.
     User,
@@ -174,7 +174,7 @@ pub enum Part {
         /// reasoning, so a present id also shows that the signature is OpenAI's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
-        /// Whether the provider encrypted the reasoning. `signature` then contains all of it.
+        /// Whether the provider encrypted the reasoning. If true, `signature` contains the whole encrypted reasoning.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         redacted: bool,
     },
@@ -222,8 +222,8 @@ impl Part {
 pub struct ToolCall {
     /// The id that the result refers to: `id` in most dialects, `call_id` in OpenAI's Responses API.
     pub id: CallId,
-    /// The second id that some dialects give a call (`id` in OpenAI's Responses API). A result that refers to
-    /// this id is matched as well.
+    /// The second id that some dialects give a call (`id` in OpenAI's Responses API). A result may refer to the call by
+    /// this id too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_id: Option<CallId>,
     /// The tool's name.

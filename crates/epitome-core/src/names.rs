@@ -27,7 +27,7 @@ pub enum NameKind {
     Url,
     /// A name from code: `parse_header`, `http.client`, `TokenGenerator`.
     Code,
-    /// An id, a version or a date: letters and digits that identify one thing.
+    /// An id, a version or a date: letters and digits that identify a single thing.
     Id,
     /// A number, with its unit or label if it has one.
     Number,
@@ -48,8 +48,8 @@ pub struct Name<'a> {
     pub text: &'a str,
     /// The kind of name.
     pub kind: NameKind,
-    /// False if this may be an ordinary word at the start of a sentence. Such a name is counted only if it
-    /// was found before.
+    /// False if the text may be an ordinary word at the start of a sentence. Such a word counts as a name only if it
+    /// was found as a name elsewhere before.
     pub sure: bool,
 }
 

@@ -1,9 +1,9 @@
 //! Describes a message's shape without its text, and sums over shapes.
 //!
-//! The shape contains everything needed to divide a log correctly: call pairs, order and sizes. Planning
-//! therefore sees [`Outline`]s and never text. A store can plan for a long session without loading its
-//! messages, and a test can write one in a line. [`crate::track::Tracker`] creates the outline when a message
-//! is added, and the store keeps it next to the message.
+//! The shape contains everything needed to divide a log correctly: call pairs, order and sizes. Planning therefore sees
+//! [`Outline`]s and never text. A store can plan for a long session without loading its messages, and a test can
+//! describe an outline in a short text. [`crate::track::Tracker`] creates the outline when a message is added, and the
+//! store keeps it next to the message.
 
 use serde::{Deserialize, Serialize};
 

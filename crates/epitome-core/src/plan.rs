@@ -1,8 +1,8 @@
 //! Decides what to summarize next.
 //!
-//! For a slot, its state and the outlines of the messages after its coverage, [`next_step`] returns the span of the
-//! next summary, or the reason why no summary is due. Spans follow each other in order. Each summary extends the
-//! previous summary. No span is skipped: a span that failed is planned again.
+//! [`next_step`] returns the span of the next summary, or the reason why no summary is due. Its input is a slot, the
+//! slot's state, and the outlines of the messages after the slot's coverage. Spans follow each other in order. Each
+//! summary extends the previous summary. No span is skipped: a span that failed is planned again.
 //!
 //! The planner reads outlines and never text. The only property of the model that it uses is the input size.
 
@@ -17,8 +17,8 @@ const FAR_BEHIND: usize = 10;
 /// Input of the planner in addition to the slot.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// The scope's messages after the coverage, oldest first. Messages before the coverage are ignored. For
-    /// an author's slot, only the messages of that author: those that [`Scope::holds`] accepts.
+    /// The scope's messages after the coverage, oldest first. Messages before the coverage are ignored. For an author's
+    /// slot, only the messages of that author, for which [`Scope::holds`] returns true.
     pub outlines: &'a [Outline],
     /// What a cut after the last outline separates: [`crate::track::Tracker::cut_at_end`], or
     /// `own_cut_at_end` for an author's slot. `None` if more messages follow that were not passed in.
@@ -48,7 +48,7 @@ pub struct AuthorSummary {
 /// The next step for a slot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NextStep {
-    /// Write a summary of this plan, store it, then call [`NextStep::settle`].
+    /// Write the summary that this plan describes, store the summary, and call [`NextStep::settle`].
     Summarize(SummaryPlan),
     /// The trigger event needs no summary. Call [`NextStep::settle`] without storing a summary.
     Pass {
@@ -119,8 +119,8 @@ pub enum Source {
 }
 
 impl NextStep {
-    /// Advances the slot after the summary is stored. `log` contains the scope's messages after the trigger
-    /// event, at least up to the next one: see [`SlotState::settle`].
+    /// Advances the slot after the summary is stored. `log` contains the scope's messages after the trigger event, at
+    /// least up to the next trigger event: see [`SlotState::settle`].
     pub fn settle(&self, slot: &Slot, state: &mut SlotState, log: &[Outline], room: Option<Tokens>) {
         match self {
             Self::Summarize(plan) if plan.completes => {
@@ -133,7 +133,7 @@ impl NextStep {
     }
 }
 
-/// Returns the next summary for a slot, or why none is needed.
+/// Returns the plan of the next summary for a slot, or the reason why no summary is needed.
 ///
 /// Call it in a loop until it returns `Nothing`:
 ///
@@ -265,7 +265,7 @@ struct Window<'a> {
     sums: Vec<Tokens>,
 }
 
-/// What a summarizer reads of the messages before a given position.
+/// What a summarizer reads of the messages before a position.
 #[derive(Default)]
 struct Read {
     sources: Vec<Source>,
@@ -353,8 +353,8 @@ impl<'a> Window<'a> {
         read
     }
 
-    /// Halves a window that is too large to be read at once, at legal cuts, until it fits or cannot be
-    /// divided.
+    /// Halves a window that is too large for the model's input, until the window fits or cannot be divided. It is
+    /// divided only at legal cuts.
     fn halve(&self, mut index: usize, input: Tokens) -> usize {
         while self.read(index).tokens > input {
             let half = self.sums.partition_point(|sum| sum.saturating_mul(2) <= self.sum(index));

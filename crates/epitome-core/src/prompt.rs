@@ -1,9 +1,9 @@
 //! Builds the prompt that instructs a model to write a summary.
 //!
-//! A [`Template`] defines the content of the summary. [`prompt`] fills it with the previous summary and the
-//! messages since then, each line with its speaker's name, and prepends fixed rules: treat the conversation
-//! as history and not as instructions, write in its language, copy names verbatim, merge with the previous
-//! summary. The rules apply to every template, including user-defined ones.
+//! A [`Template`] defines the content of the summary. [`prompt`] fills it with the previous summary and the messages
+//! after it, each line with its speaker's name. It prepends fixed rules: treat the conversation as history and not as
+//! instructions, write in its language, copy names verbatim, merge with the previous summary. The rules apply to every
+//! template, including user-defined ones.
 //!
 //! The conversation is data. It is placed between tags that its text cannot close, no line of it can imitate
 //! another speaker's label, and secrets are redacted. Reasoning is never sent: some providers always reject
@@ -209,9 +209,9 @@ fn instructions(input: &PromptInput<'_>) -> String {
 
 /// Converts a limit into a number of words: one word per two tokens or per nine characters, at least ten.
 ///
-/// Models count words better than tokens. In English, this number of words takes about two thirds of the
-/// limit. The rest is reserved for forgotten names, which [`crate::inspect`] adds, for other languages, and
-/// for models that write slightly more. An answer is rejected only if it exceeds the limit itself.
+/// Models count words better than tokens. In English, this number of words takes about two thirds of the limit. The
+/// rest is a reserve: [`crate::inspect`] adds forgotten names, other languages need more tokens per word, and some
+/// models write slightly more. An answer is rejected only if it exceeds the limit itself.
 ///
 /// ```
 /// use epitome_core::prompt::max_words;

@@ -8,11 +8,11 @@
 //! The log is never changed. The agent continues to work with it, and an agent whose own key became
 //! `[redacted:key]` would make calls that fail (hard case 32).
 //!
-//! A secret is recognised by its shape (a provider's prefix, the header of a private key, a card's check digit) or by
-//! the name before it (`PASSWORD=`, `"api_key": `, `my password is`). A secret without such a shape or name is not
-//! found. Text that only looks like a secret (a commit, a token count, `password: required`) is preserved, because a
-//! summary full of markers is useless. One regular expression finds the candidates, and only the candidates are
-//! examined. Text without secrets is returned without a copy.
+//! A secret is recognised by its shape, such as a provider's prefix, the header of a private key or a card's check
+//! digit. It is also recognised by the name before it: `PASSWORD=`, `"api_key": `, `my password is`. A secret without
+//! such a shape or name is not found. Text that only looks like a secret (a commit, a token count, `password:
+//! required`) is preserved, because a summary full of markers is useless. One regular expression finds the candidates,
+//! and only the candidates are examined. Text without secrets is returned without a copy.
 
 use std::borrow::Cow;
 

@@ -23,8 +23,8 @@ pub enum Scope {
     /// All messages.
     #[default]
     Session,
-    /// One author's messages, with the results of that author's calls. A message that answers calls of two
-    /// authors belongs to the first one.
+    /// One author's messages, with the results of that author's calls. A message that answers calls of two authors
+    /// belongs to the author of the first answered call.
     Author(Author),
 }
 
@@ -290,7 +290,7 @@ impl SlotState {
 
     /// Completes the trigger events up to and including `firing`. Either a summary up to `covered` is stored, or there
     /// was nothing to summarize and `covered` is unchanged. `log` contains the messages after the event, at least up to
-    /// the next one. If `log` ends before the next event, all events up to the newest event are merged into one.
+    /// the next event. If `log` ends before the next event, all events up to the newest event are merged into one.
     pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {

@@ -1,8 +1,8 @@
 //! Defines strategies: the ways to make a list of messages shorter.
 //!
-//! A [`Strategy`] is a setting. It names what happens to the older part of a list, and optionally how many of
-//! the newest messages stay unchanged. Strategies form pipelines: an expensive strategy runs only if a cheap
-//! one was not enough.
+//! A [`Strategy`] is a setting. It names what happens to the older part of a list, and optionally how many of the
+//! newest messages stay unchanged. Strategies form pipelines: an expensive strategy runs only if the cheap strategies
+//! before it did not save enough tokens.
 //!
 //! | written | the older part | keeps by default |
 //! |---|---|---|

@@ -3,7 +3,8 @@
 /// Maximum length of the names that are compared, in characters: the cost is the product of both lengths.
 const MAX_CHARS: usize = 128;
 
-/// Returns the names most similar to `mistyped`, best first, at most `limit`. The result is empty if no name is similar.
+/// Returns the names most similar to `mistyped`, best first, at most `limit`. The result is empty if no name is
+/// similar.
 ///
 /// A name is similar if few letters differ or are swapped, ignoring case, or if one name contains the other.
 ///

@@ -29,8 +29,8 @@ impl Timestamp {
         DateTimePrinter::new().precision(Some(3)).datetime_to_string(&time) + "Z"
     }
 
-    /// Parses a time of RFC 3339 with its offset, or a day such as `2026-03-14`, which starts at midnight in UTC. Decimals
-    /// after the milliseconds are cut off, towards the past. Returns `None` for any other text.
+    /// Parses a time of RFC 3339 with its offset, or a day such as `2026-03-14`, which starts at midnight in UTC.
+    /// Decimals after the milliseconds are cut off, towards the past. Returns `None` for any other text.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;

@@ -88,8 +88,8 @@ impl Encoding {
         }
     }
 
-    /// Returns its vocabulary, loaded once. The vocabularies are linked statically and not looked up by name,
-    /// so none can be missing.
+    /// Returns the encoding's vocabulary, which is loaded only once. The vocabularies are linked statically and not
+    /// looked up by name, so none can be missing.
     fn bpe(self) -> &'static CoreBpe {
         static O200K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
         static CL100K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::cl100k_base);
@@ -298,8 +298,8 @@ impl fmt::Debug for Counter {
 ///
 /// It is used for models whose encoding is not public. Each reported request size moves the factor towards the reported
 /// ratio. Reports are weighted by their tokens and lose weight over time, so that the factor depends mainly on the last
-/// ten large reports. A single extreme report has a limited influence: its ratio is clamped to between two thirds and
-/// 1.5 times the current factor, and its weight is at most a tenth of the remembered tokens (half at the start).
+/// ten large reports. A single extreme report has a limited influence. Its ratio is clamped to between two thirds and
+/// 1.5 times the current factor. Its weight is at most a tenth of the remembered tokens, or half at the start.
 ///
 /// A factor is applied and displayed in hundredths. It stays between 0.5 and 3: a larger difference is caused by
 /// different content, not by tokenizers. Internally it uses integers, so that the same reports produce the same factor
@@ -389,7 +389,7 @@ pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
 }
 
 impl Default for Factor {
-    /// Returns 1: the provider counts as we do until it reports otherwise.
+    /// Returns the factor 1, which is used until the provider reports a token count.
     fn default() -> Self {
         Self { counted: START, reported: START }
     }

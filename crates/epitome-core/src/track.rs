@@ -90,8 +90,8 @@ impl Tracker {
         self.open.open_for(&Some(author.clone()))
     }
 
-    /// Returns what a cut after the newest message would separate, as far as it is known now. The next message may make
-    /// the cut legal, but never makes a legal cut illegal.
+    /// Returns what a cut after the newest message would separate, as far as it can be decided now. The next message
+    /// may make the cut legal, but never makes a legal cut illegal.
     pub fn cut_at_end(&self) -> Cut {
         cut_kind(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
@@ -102,8 +102,8 @@ impl Tracker {
         cut_kind(self.open.is_open_for(&author), self.loops.contains(&author))
     }
 
-    /// Adds the next message of the log and returns its outline. Accepts any input. The message's position is
-    /// the next one; its own `seq` is ignored.
+    /// Adds the next message of the log and returns its outline. Accepts any input. The message gets the next position;
+    /// its own `seq` is ignored.
     pub fn push(&mut self, message: &Message, counter: &Counter) -> Outline {
         self.push_sized(message, counter.message(message))
     }
@@ -331,9 +331,9 @@ impl OpenCalls {
         });
     }
 
-    /// Removes and returns the call that this result answers. If several calls match, the preference is, in this order:
-    /// a call of the author `before`, whose call the same message answered before; a call with this id rather than with
-    /// this item id; a call of the message's own author.
+    /// Removes and returns the call that this result answers. If several calls match, it prefers calls of the author
+    /// `before`, whose call the same message answered before. Next it prefers a call with this id to a call with this
+    /// item id, and last a call of the message's own author.
     pub(crate) fn answer(
         &mut self,
         id: &CallId,

@@ -1,9 +1,9 @@
 //! Defines triggers: the conditions under which a summary is due.
 //!
 //! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums. So the
-//! time of an evaluation depends on the size of the expression, not on the length of the session. Time alone can make a
-//! trigger due, so the result is not a boolean but [`When`]: a store saves the timestamp and needs no further message
-//! to act on it.
+//! time of an evaluation depends on the size of the expression, not on the length of the session. A trigger can become
+//! due without a new message, only because time passes. So the result is not a boolean but [`When`], whose timestamp a
+//! store can save and act on.
 //!
 //! | written | due when | default |
 //! |---|---|---|
@@ -197,7 +197,7 @@ pub enum Trigger {
 }
 
 impl Default for Trigger {
-    /// Returns `turns(100)`, the trigger of a slot that does not set one.
+    /// Returns `turns(100)`, the trigger of a slot that sets no trigger.
     fn default() -> Self {
         Self::Turns(100)
     }

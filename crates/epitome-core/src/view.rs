@@ -6,9 +6,8 @@
 //! JSON and makes ids unique. It adds no content except marked placeholders, and every placeholder says what
 //! it is.
 //!
-//! [`crate::context`] has already decided which messages are shown. The dialects decide how a provider spells
-//! them: the role of a peer, the characters allowed in an id, whether two messages of the same role must be
-//! merged.
+//! [`crate::context`] has already decided which messages are shown. The dialects decide what differs between providers:
+//! the role of a peer, the characters allowed in an id, and whether two messages of the same role must be merged.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -33,7 +32,7 @@ pub fn marked_result(call: impl Into<CallId>) -> Message {
     Message::tool(call, NO_RESULT)
 }
 
-/// Returns the placeholder user message for a list that would not start with one.
+/// Returns the placeholder user message for a list that would not start with a user message.
 pub fn note() -> Message {
     Message::user(NOTE)
 }

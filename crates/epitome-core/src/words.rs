@@ -169,8 +169,8 @@ pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
 
 static PACKED_STOP: [u128; 115] = pack_all(STOP);
 
-/// English stop words, sorted. Other languages need no list: a word that occurs in every line gets a low
-/// weight anyway.
+/// English stop words, sorted. Other languages need no list: a word that occurs in every line gets a low weight without
+/// a list.
 #[rustfmt::skip]
 const STOP: [&str; 115] = [
     "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being",

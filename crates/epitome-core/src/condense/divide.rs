@@ -1,4 +1,4 @@
-//! Decides which messages stay and which leave, from their outlines alone.
+//! Decides which messages stay in the list and which leave it. It needs only their outlines.
 
 use std::collections::BTreeSet;
 
@@ -24,15 +24,15 @@ pub(super) struct StageInput<'a> {
     pub(super) state: &'a ListState,
 }
 
-/// The result of dividing a list: the new state, and the messages that leave.
+/// The result of dividing a list: the new state, and the messages that leave the list.
 #[derive(Debug, Clone)]
 pub(super) struct Divided {
     pub(super) state: ListState,
-    /// Positions of the messages that leave, in order.
+    /// Positions of the messages that leave the list, in order.
     pub(super) leave: Vec<Seq>,
-    /// The positions among `leave` that a summarizer must read.
+    /// Positions of those messages in `leave` that a summarizer must read.
     pub(super) read: Vec<Seq>,
-    /// Tokens of the messages that leave.
+    /// Tokens of the messages that leave the list.
     pub(super) tokens: Tokens,
 }
 

@@ -244,8 +244,9 @@ impl List {
     ) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
-        // No message after a summary answers a call before it. So a user message is pushed, which closes all open
-        // calls: the rest of the message or a placeholder. The placeholder is not shown and not added to the totals.
+        // No message after a summary answers a call before it. So a user message, which closes all open calls, is added
+        // to the tracker: the rest of this message or a placeholder. The placeholder is not shown and not added to the
+        // totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let position = outline.seq;
         self.frames.summaries.push(position);

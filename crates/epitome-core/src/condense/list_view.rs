@@ -1,4 +1,4 @@
-//! The view of a condensed list: built once for each condensation, then only extended.
+//! The view of a condensed list. Each condensation builds a new view, and later messages only extend it.
 
 use std::borrow::Cow;
 use std::sync::Arc;

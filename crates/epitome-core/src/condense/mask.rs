@@ -1,8 +1,8 @@
 //! Replaces an old tool output with one line.
 //!
-//! Old tool outputs are the largest part of most lists and the part least often needed again. The line names the tool
-//! and the size of the removed output. For an error it retains the first line, because an agent must not forget that.
-//! Calls and results stay at their positions, so masking never makes a list invalid.
+//! In most lists, old tool outputs use the most tokens and are needed again least often. The line names the tool and
+//! the size of the removed output. If the output is an error, its first line stays in the placeholder, because the
+//! agent must not forget the error. Calls and results stay at their positions, so masking never makes a list invalid.
 
 use std::collections::HashMap;
 

@@ -27,7 +27,7 @@ pub struct CondensePlan {
     /// First and last message that leave the list, as positions in the list. Messages that always stay may lie between
     /// them.
     pub span: Span,
-    /// Text of the current summary. The new summary covers its content as well.
+    /// Text of the current summary. The new summary must also cover the content of this text.
     pub prior: Option<String>,
     /// Maximum number of tokens of the answer. A longer answer would not save enough.
     pub limit: Tokens,

@@ -8,7 +8,7 @@ use super::{ChosenSummary, FitRequest, TextRenderer};
 use crate::message::{Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 
-/// Minimum size of an excerpt. A smaller one contains nothing useful.
+/// Minimum size of an excerpt. A smaller excerpt contains nothing useful.
 const SMALLEST_EXCERPT: Tokens = 64;
 
 /// The newest message, which must be in the context before anything else is chosen.
@@ -22,7 +22,7 @@ pub(super) struct Newest {
     pub(super) allowed: Cut,
 }
 
-/// One way to spend the budget.
+/// A possible way to spend the budget: a summary, and the messages next to it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Choice<'a> {
     pub(super) summary: Option<ChosenSummary>,
@@ -50,8 +50,8 @@ impl Choice<'_> {
         self.summary.map_or(0, |summary| summary.through)
     }
 
-    /// Returns the sort key; the choice with the smallest key is best. In this order, a choice is better if no message
-    /// is missing, if the gap is smaller, if the summary has more detail, and if the summary is newer.
+    /// Returns the sort key; the choice with the smallest key is best. A choice without missing messages is best. Among
+    /// equal choices, a smaller gap is better, then more detail in the summary, then a newer summary.
     pub(super) fn rank(&self) -> impl Ord + use<> {
         use std::cmp::Reverse;
         let (through, fitted) = self.summary.map_or((0, false), |s| (s.through, s.fitted));
@@ -124,7 +124,7 @@ impl<'a> Chooser<'a> {
         Some(Choice { detail: if half { tokens - tokens / 4 } else { tokens }, ..self.choice(Some(chosen)) })
     }
 
-    /// Computes where the messages start next to this summary, and what is missing then.
+    /// Computes where the messages next to this summary start, and which messages are neither covered nor shown.
     pub(super) fn choice(&self, summary: Option<ChosenSummary>) -> Choice<'a> {
         let cuts = self.planner.session.recent;
         let newest = self.newest.index;

@@ -17,7 +17,7 @@ pub(super) struct Planner<'a> {
     pub(super) budget: Tokens,
     /// First position after the leading system messages.
     pub(super) low: usize,
-    /// Position of the newest message that can be shown at all.
+    /// Position of the newest message that is neither a stray nor a system message at the head.
     pub(super) last_shown: Option<usize>,
     /// Position of the newest message that opens a turn.
     pub(super) last_opener: Option<usize>,

@@ -1,4 +1,4 @@
-//! Determines the names that a summary should contain, and adds those that are missing.
+//! Determines the names that a summary should contain, and adds the missing names to it.
 
 use super::{Inspected, Standard, clean};
 use crate::ledger::{Ledger, listed_as, listing, lists_names};
@@ -65,7 +65,7 @@ fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
     }
 }
 
-/// Returns the text, followed by those names that it lacks and that fit.
+/// Returns the text, followed by the missing names that fit the limit.
 pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Standard<'_>) -> Inspected {
     let most = match standard.limit {
         Limit::Tokens(limit) => limit.min(standard.replaces.saturating_sub(1)),
@@ -102,8 +102,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
             sum = next;
         }
     }
-    // A name is left out if it is a secret or a tag, or reads like a secret next to the other names. That is rare, so
-    // names are tested one by one only if the whole list fails.
+    // A name is left out if it is a secret or a tag, or looks like a secret next to the other names. This is rare, so
+    // names are tested one by one only if the test of the whole list fails.
     let is_clean = |names: &[&str]| {
         let line = line(names);
         clean(line.clone(), standard) == line
@@ -133,8 +133,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     Inspected { tokens, added: added.into_iter().map(str::to_owned).collect(), text: whole, cut }
 }
 
-/// Splits a text into the part before the last line that lists names, that line, and the part after it. A text without
-/// such a line gets one at its end.
+/// Splits a text into the text before its last line of names, that line, and the text after the line. If the text
+/// contains no line of names, an empty line of names is assumed at its end.
 fn open(text: &str) -> (String, &str, &str) {
     let mut at = 0;
     let mut found = None;

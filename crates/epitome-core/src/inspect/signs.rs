@@ -1,5 +1,5 @@
-//! Detects texts that are not summaries. Each check looks at a place where a good summary would not match: the start of
-//! a short text, most of its lines, or nearly all of its words.
+//! Detects texts that are not summaries. Each check examines a property that good summaries do not have, for example in
+//! the start of a short text, in most of its lines, or in nearly all of its words.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -194,7 +194,7 @@ pub(super) fn of_summary(line: &str) -> Vec<&str> {
     out
 }
 
-/// Returns the day of a date in brackets at the head of a text, and the rest: `[8 May, 2023] …`,
+/// Returns the day of a date in brackets at the head of a text, and the text after the brackets: `[8 May, 2023] …`,
 /// `[Mon 3 March, 08:52] …`. A time is left out.
 pub(super) fn head_date(text: &str) -> Option<(&str, &str)> {
     let (inside, rest) = text.strip_prefix('[')?.split_once(']')?;

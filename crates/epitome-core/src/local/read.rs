@@ -147,7 +147,7 @@ impl Extracts {
         self.bound();
     }
 
-    /// Drops a quarter of the pieces if there are too many, so that this is not needed again soon.
+    /// If there are too many pieces, drops a quarter of them, so that pieces are not dropped again for every message.
     fn bound(&mut self) {
         if self.extracts.len() > MOST_PIECES {
             self.retain_best(Tokens::try_from(MOST_PIECES * 8).unwrap_or(Tokens::MAX), MOST_PIECES / 4 * 3);

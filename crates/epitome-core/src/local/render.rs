@@ -18,7 +18,7 @@ use crate::words::{hash, is_alphanumeric};
 /// Maximum distance in the log between two messages whose pieces are on the same line.
 const NEAR: u64 = 120;
 
-/// Minimum number of characters of a cut piece. A shorter one contains nothing useful.
+/// Minimum number of characters of a cut piece. A shorter piece contains nothing useful.
 const SHORTEST: usize = 12;
 
 /// Maximum number of names that are tried after the first one that does not fit.
@@ -184,8 +184,8 @@ impl<'a> Renderer<'a> {
         sum
     }
 
-    /// Calls `visit` for each piece in order of time: with the way in which it is joined to the previous piece, its
-    /// index, and its day if the day must be shown. A word such as "yesterday" has no meaning without the day.
+    /// Calls `visit` for each piece in order of time. The arguments are how the piece is joined to the previous piece,
+    /// its index, and its day if the day must be shown. A word such as "yesterday" has no meaning without the day.
     fn walk(&self, taken: &[usize], mut visit: impl FnMut(Join, usize, Option<&'a str>)) {
         let mut sorted = taken.to_vec();
         sorted.sort_unstable();

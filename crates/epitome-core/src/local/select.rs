@@ -178,8 +178,8 @@ fn table(extracts: &[Extract], tools: f64) -> (Vec<ScoredPiece>, Vec<f64>) {
             }
         })
         .collect();
-    // Sorting puts equal features next to each other. This is as fast as a hash table, and no input can be built to cause
-    // collisions.
+    // Sorting puts equal features next to each other. This is as fast as a hash table, and no input can be built to
+    // cause collisions.
     let mut all: Vec<(u64, u32, FeatureKind)> =
         Vec::with_capacity(pieces.iter().map(|piece| piece.features.capacity()).sum());
     for (extract, at) in extracts.iter().zip(0..) {

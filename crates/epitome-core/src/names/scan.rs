@@ -124,7 +124,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                     }
                     _ => break,
                 },
-                // 1,299 and 10:30 are one number each.
+                // `1,299` is a single number, and so is `10:30`.
                 b',' | b':'
                     if at > from
                         && self.byte(at - 1).is_ascii_digit()
@@ -388,8 +388,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             words += 1;
         }
         self.reported_to = stop;
-        // `Thanks Ann`, `Oh Yeah`: a word that typically opens a sentence is capitalised for that reason,
-        // even where the sentence breaks off and a new one starts. Such words are removed from the name.
+        // In `Thanks Ann` and `Oh Yeah`, the first word is capitalised because it opens a sentence. This can also
+        // happen in the middle of a text, where a sentence breaks off and a new sentence starts. Such words are removed
+        // from the name.
         let mut from = start;
         while from < stop {
             let word = self.slice(from, stop).split(' ').next().unwrap_or_default();

@@ -143,9 +143,9 @@ impl Profile {
     /// Guesses the profile from the messages' outlines, without their text. Set the profile explicitly if you
     /// know it.
     ///
-    /// If at least half of the messages call tools or answer calls, the agent is working: long answers to few
-    /// calls mean research, anything else means coding. Many short turns with occasional tool calls mean
-    /// support. Everything else is general.
+    /// If at least half of the messages contain tool calls or results, the profile is research or coding. Long answers
+    /// to few calls mean research, and anything else means coding. Many short turns with occasional tool calls mean
+    /// support. In all other cases the profile is general.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;

@@ -16,8 +16,7 @@ const MOST_OUTPUT: Tokens = 1_500;
 /// Tool outputs are shortened to this many tokens before any speaker's text is shortened.
 const LEAST_OUTPUT: Tokens = 90;
 
-/// Tags that mark the start and end of a block: those of the prompt, and the frame around a summary in a
-/// context.
+/// Tags that mark the start and end of a block: the tags of the prompt, and the tag around a summary in a context.
 const TAGS: [&str; 3] = ["conversation", "previous_summary", "summary"];
 
 /// One line of a transcript: a speaker and a text.
@@ -170,8 +169,8 @@ fn one_line(name: &str) -> Cow<'_, str> {
     Cow::Owned(name.chars().take(80).map(|c| if plain(c) { c } else { ' ' }).collect())
 }
 
-/// Returns text that is safe to show: optionally without secrets, unable to open or close a block, and unable
-/// to imitate the line of another speaker.
+/// Returns text that is safe to insert into a prompt. It cannot open or close a block or imitate the line of another
+/// speaker. If `hide` is true, secrets are redacted too.
 pub(super) fn clean(text: &str, hide: bool) -> Cow<'_, str> {
     let text = if hide { redact(text) } else { Cow::Borrowed(text) };
     match text {
@@ -222,7 +221,7 @@ fn is_label(rest: &[u8]) -> bool {
         let name = rest.get(..speaker.len()).unwrap_or_default();
         name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(rest.get(name.len()), Some(b':' | b' '))
     };
-    // A label is short. Text with a colon far into the line is a sentence.
+    // A label is short. A line whose first colon comes late is a sentence.
     let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
     SPEAKERS.iter().any(said) && labelled()
 }

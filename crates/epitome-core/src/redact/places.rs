@@ -1,4 +1,4 @@
-//! Finds the places where a secret could be, and decides which of them contain one.
+//! Finds the places where a secret could be, and decides which places contain a secret.
 //!
 //! Some secrets are recognised by their shape: a prefix, a header, a URL, a check digit. Others are
 //! recognised by the name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone
@@ -22,7 +22,7 @@ use crate::pattern::pattern;
 /// A secret's byte range and its marker.
 type Secret = (Range<usize>, &'static str);
 
-/// All candidate places. If two begin at the same byte, the first alternative is used.
+/// All candidate places. If two places begin at the same byte, the first alternative of the pattern is used.
 pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?x-u)
@@ -199,7 +199,7 @@ fn address(text: &[u8], at: usize) -> Option<Secret> {
     let (group, mark) = if let Some(token) = address.name("token") {
         (Some(token).filter(|token| is_random(token.as_bytes())), TOKEN)
     } else if let Some(slashed) = address.name("slashed") {
-        // After a port, the rest is a path.
+        // The text after a port number is a path, not a password.
         let before = text.get(..at)?;
         let http = before.ends_with(b"http") || before.ends_with(b"https");
         let port = slashed.as_bytes().iter().find(|byte| !byte.is_ascii_digit());
@@ -210,8 +210,8 @@ fn address(text: &[u8], at: usize) -> Option<Secret> {
     group.map(|found| (at + found.start()..at + found.end(), mark))
 }
 
-/// Returns whether a number is a card number: 13 to 19 digits, in one piece or in the groups that cards use,
-/// from a recognised issuer, with the right check digit.
+/// Returns whether a number is a card number. It must have 13 to 19 digits, without spaces or in the groups that cards
+/// use, a recognised issuer and the right check digit.
 fn is_card(number: &[u8]) -> bool {
     let groups: Vec<usize> = number.split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
     let grouped = matches!(*groups, [_] | [4, 4, 4, 1 | 4] | [4, 4, 4, 4, 1..=3] | [4, 6, 4 | 5]);

@@ -174,7 +174,8 @@ static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Words that suggest a placeholder, unless the value contains a digit: `Example2024!`, `abc_here_9f8e7d`.
+/// Words that suggest a placeholder if the value contains no digit. These values contain a digit and are secrets:
+/// `Example2024!`, `abc_here_9f8e7d`.
 static PLACEHOLDER_WORDS: LazyLock<Regex> = LazyLock::new(|| pattern("(?i-u)example|xxxx|_here"));
 
 /// The secret's own name as its value: `password = new_password`, `"token": "token"`.

@@ -1,7 +1,7 @@
 //! Parses the command line and runs the command.
 //!
-//! Each command has its own file. [`crate::settings::load`] turns the flags into settings once. Then a plain
-//! function runs: it takes its arguments, the settings, and a [`Show`] through which it prints.
+//! Each command has its own file. [`crate::settings::load`] turns the flags into settings once. After that, the `run`
+//! function of the command receives its arguments, the settings, and a [`Show`] through which it prints.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -43,26 +43,27 @@ mod write_config;
 const EXAMPLES: &str = "\
 Examples:
   epitome demo                                  a demonstration of ten seconds
-  epitome condense < request.json               shorten an agent's request, if that is due
+  epitome condense < request.json               shorten an agent's request if it is too long
   epitome list                                  list the stored sessions
   epitome context ann --tokens 8000             the session `ann` in at most 8,000 tokens
-  epitome search \"order 7071\"                   search all messages, summarized or not
-  epitome replay traces/ --html report.html     what your own recordings would lose and save
-  epitome serve                                 the HTTP API, for any language, and the proxy
-  epitome serve --db postgres://db/epitome      one of several nodes that share a PostgreSQL
-  epitome --write-config                        write every setting, explained, to epitome.toml
+  epitome search \"order 7071\"                   search all messages, also summarized ones
+  epitome replay traces/ --html report.html     measure the loss and savings on your recordings
+  epitome serve                                 start the HTTP API and the proxy
+  epitome serve --db postgres://db/epitome      start one of several nodes on one PostgreSQL database
+  epitome --write-config                        write epitome.toml, which explains every setting
 
-Flags override the environment (EPITOME_CONTEXT_MAX_TOKENS sets context.max_tokens). The environment
-overrides epitome.toml, in the current folder or else in the user's config folder.
+Flags override environment variables (EPITOME_CONTEXT_MAX_TOKENS sets context.max_tokens), and these
+override the file epitome.toml in the current folder. If there is no such file, the one in the
+user's config folder is used.
 `epitome COMMAND --help` shows the help of a command.";
 
-/// Keeps long agent conversations inside a model's window without losing the thread.
+/// Keeps long agent conversations inside a model's context window.
 #[derive(Parser)]
 #[command(name = "epitome", version, after_help = EXAMPLES, disable_help_subcommand = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Writes every setting, explained, to FILE (epitome.toml; - prints it)
+    /// Writes a FILE that explains every setting (epitome.toml; - prints it)
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = crate::settings::FILE_NAME)]
     write_config: Option<PathBuf>,
     /// Shows the settings in effect and their sources, and tests the models
@@ -72,7 +73,7 @@ struct Cli {
     globals: Globals,
 }
 
-/// Flags of every command.
+/// Flags that every command accepts.
 #[derive(clap::Args, Debug, Clone, Default)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct Globals {
@@ -89,7 +90,7 @@ pub(crate) struct Globals {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Demonstrates Epitome on a long recorded conversation; needs no key, server or set-up
+    /// Demonstrates Epitome with a long recorded conversation; needs no key, server or set-up
     Demo(demo::Args),
     /// Serves the HTTP API and the proxy
     Serve(Box<serve::Args>),
@@ -99,15 +100,15 @@ enum Command {
     Import(import::Args),
     #[command(flatten)]
     Stored(Stored),
-    /// Moves a SQLite database into PostgreSQL, and compares both
+    /// Moves a SQLite database into PostgreSQL, and checks that both are the same
     Migrate(migrate::Args),
     /// Creates, lists and revokes keys for the HTTP API
     Keys(keys::Args),
-    /// Measures what policies preserve of recorded conversations, and what they cost
+    /// Measures on recorded conversations what ways of building contexts lose and cost
     Replay(replay::Args),
     /// Measures speed and memory on this machine, as in docs/performance.md
     Bench(bench::Args),
-    /// Prints completions for a shell
+    /// Prints the script for a shell's command-line completion
     Completions(completions::Args),
 }
 
@@ -118,26 +119,26 @@ enum Stored {
     List(list::Args),
     /// Exports the messages of one session or of all sessions
     Export(export::Args),
-    /// Prints a session within a token budget, ready to be sent to a model
+    /// Prints the context of a session: its content in at most N tokens, for a model
     Context(context::Args),
     /// Summarizes a session now
     Summarize(summarize::Args),
-    /// Undoes a summary; the summary before it becomes current again
+    /// Undoes a summary; the previous summary becomes current again
     Undo(undo::Args),
     /// Shows the original messages that a summary covers
     Expand(expand::Args),
-    /// Searches messages by their words, summarized or not
+    /// Searches all messages for words, also messages that are summarized
     Search(search::Args),
-    /// Shows what each summary covers, and why the next one is due or not
+    /// Shows what each summary covers, and why the next summary is due or not
     Explain(explain::Args),
     /// Checks the whole database for faults
     Verify(verify::Args),
-    /// Copies the database into a new file, while it is in use
+    /// Copies the database into a new file, even while the database is in use
     Backup(backup::Args),
 }
 
 impl Stored {
-    /// The session argument, if the command requires one.
+    /// Returns the session argument, if the command requires a session.
     fn session(&self) -> Option<&SessionArgs> {
         match self {
             Self::Export(args) => (!args.all).then_some(&args.session),
@@ -153,7 +154,7 @@ impl Stored {
 /// A parsed command line.
 pub(crate) struct CommandLine {
     action: Action,
-    /// Name of the subcommand, if there is one: the words before its arguments, such as `keys create`.
+    /// Name of the subcommand, such as `keys create`. None if the line has no subcommand.
     name: Option<String>,
     pub(crate) globals: Globals,
 }
@@ -202,7 +203,7 @@ impl SessionArgs {
     }
 }
 
-/// Parses the arguments. The first one is the program's name.
+/// Parses the arguments. The first argument is the program's name.
 pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<CommandLine, Failure> {
     let mut args: Vec<OsString> = args.into_iter().collect();
     let wants_help = args.get(1).is_some_and(|word| word == "help");
@@ -218,7 +219,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<CommandL
     parse_with_clap(args, name.clone()).map_err(|failure| failure.of(name.as_deref()))
 }
 
-/// Returns the command's name even if its arguments are wrong, so that an error can name its help.
+/// Returns the command's name even if its arguments are wrong, so that the error can point to the command's help.
 fn command_name(args: &[OsString]) -> Option<String> {
     let matches = Cli::command().ignore_errors(true).try_get_matches_from(args).ok()?;
     let (name, inner) = matches.subcommand()?;
@@ -259,7 +260,8 @@ pub(crate) async fn run(line: CommandLine, environment: Environment, mut show: S
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
         Err(failure) => {
-            // While the process shuts down, its files and child processes are already gone, and failures follow from that.
+            // During a shutdown, files and child processes are already removed, which makes commands fail. Such a failure is
+            // not printed.
             cleanup::unless_ending().await;
             show.end(&failure.of(name.as_deref()), database.as_ref())
         }
@@ -274,13 +276,13 @@ async fn dispatch(
     opened: &mut Option<OpenDatabase>,
 ) -> Result<(), Failure> {
     match action {
-        // These need no settings, and must also work when some settings are wrong.
+        // These actions need no settings, so they also work if a setting is invalid.
         Action::Print(text) => show.raw(text.as_bytes()),
         Action::WriteConfig(path) => write_config::run(&path, environment, show),
         Action::Command(Command::Demo(args)) => demo::run(&args, flags.db.as_deref(), show).await,
         Action::Command(Command::Bench(args)) => bench::run(&args, show).await,
         Action::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
-        // These need no database, or not in every case.
+        // These commands never need a database, or do not always need one.
         Action::Command(Command::Condense(args)) => {
             flags.own = args.settings()?;
             let loaded = load_without_database(&flags, environment).map_err(Failure::Setting)?;
@@ -296,7 +298,7 @@ async fn dispatch(
             replay::run(&args, &load, show).await
         }
         Action::Command(Command::Migrate(args)) => {
-            // With `--to`, the database of the settings is not used.
+            // With `--to`, the command does not use the database that the settings name.
             let load = if args.to.is_some() { load_without_database } else { load };
             let loaded = load(&flags, environment).map_err(Failure::Setting)?;
             migrate::run(&args, &loaded, environment, show).await
@@ -326,7 +328,7 @@ async fn dispatch(
     }
 }
 
-/// Loads the settings, and notes which database the command is about to open, for its error messages.
+/// Loads the settings. Stores in `opened` which database the command will open, for its error messages.
 fn load_noting_database(
     flags: &SettingsFlags,
     environment: &Environment,

@@ -12,22 +12,22 @@ use crate::failure::Failure;
 use crate::settings::{DbLocation, Loaded, Role};
 use crate::suggest::similar_names;
 
-/// Maximum number of names that are searched for similar ones.
+/// Maximum number of names that are compared with a mistyped name.
 const MAX_COMPARED_NAMES: usize = 5_000;
 
 /// Number of names per query to the store.
 const PAGE: usize = 1_000;
 
-/// The workspace that is used when no other is named.
+/// The workspace of a command without `--workspace` or a setting.
 const DEFAULT_WORKSPACE: &str = "default";
 
-/// Minimum timeout of a statement.
+/// Minimum timeout of a PostgreSQL statement.
 const MIN_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An open database, and the workspace that the settings name.
+/// An open database, and the workspace in the settings.
 ///
-/// A command starts no workers: it does its own work and leaves other sessions to the server. [`Session::work`] writes
-/// the summaries that are due in a session that the command appended to or summarized.
+/// A command starts no workers, so it writes no summaries of other sessions. If it appended to a session or should
+/// summarize it, it calls [`Session::work`], which writes the summaries that are due in this session.
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) engine: Engine,
@@ -35,16 +35,17 @@ pub(crate) struct Database {
     location: DbLocation,
 }
 
-/// The open engine. An interrupted command must release its leases, because it will not write those summaries.
+/// The open engine. If a command is interrupted, [`abort`] uses it to release the leases of unfinished summaries, so that
+/// another process can write them at once.
 static OPEN_ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
 
-/// Replaces the open engine, and returns the one before.
+/// Stores an engine in [`OPEN_ENGINE`], and returns the previous engine.
 fn replace_open_engine(engine: Option<Engine>) -> Option<Engine> {
     OPEN_ENGINE.lock().ok().and_then(|mut open| std::mem::replace(&mut *open, engine))
 }
 
 impl Drop for Database {
-    /// Clears [`OPEN_ENGINE`] too, so that no reference to the engine is left.
+    /// Clears [`OPEN_ENGINE`], which would otherwise keep the engine alive.
     fn drop(&mut self) {
         replace_open_engine(None);
     }
@@ -59,7 +60,7 @@ pub(crate) async fn abort() {
 
 /// Prints a line to standard error.
 pub(crate) fn print_to_stderr(text: &str) {
-    // A write error is ignored: there is no other place to report it.
+    // A write error is ignored, because there is no other place to report it.
     let _ = writeln!(stderr(), "{text}");
 }
 
@@ -90,7 +91,7 @@ impl Database {
     pub(crate) async fn open_existing(loaded: &Loaded) -> Result<Self, Failure> {
         if loaded.db.is_missing_file() {
             return Err(Failure::Failed(format!(
-                "no database at {}; `epitome import` creates one, `epitome demo` shows an example",
+                "there is no database at {}; `epitome import` creates one, and `epitome demo` shows an example",
                 loaded.db
             )));
         }
@@ -114,7 +115,7 @@ impl Database {
         Self::open(loaded, false).await
     }
 
-    /// Opens or creates the database for a server, with workers unless its role leaves summaries to other nodes.
+    /// Opens or creates the database for a server. Starts workers, except in the role `api`.
     pub(crate) async fn open_for_server(loaded: &Loaded, pace: Pace) -> Result<Self, Failure> {
         create_database_folder(loaded)?;
         let builder = Engine::builder().pace(pace);
@@ -127,9 +128,9 @@ impl Database {
             .await
     }
 
-    /// `must_exist` refuses a PostgreSQL database without Epitome's tables.
+    /// Opens the database. With `must_exist`, refuses a PostgreSQL database without Epitome's tables.
     async fn open(loaded: &Loaded, must_exist: bool) -> Result<Self, Failure> {
-        // Accepts read-only files: many commands only read, and a backup may be write-protected.
+        // Accepts read-only files, because many commands only read, and a backup may be write-protected.
         let sqlite = SqliteOptions { allow_read_only: true, ..SqliteOptions::default() };
         let postgres = PostgresOptions {
             must_exist,
@@ -145,14 +146,15 @@ impl Database {
             DbLocation::Sqlite(path) => builder.open(path).await,
             DbLocation::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
-                // Leaves time for a second attempt if a connection stops responding.
+                // A statement gets at most half of `patience`, so that a second attempt is possible if a connection stops
+                // responding.
                 let statement = usual.statement.min(patience / 2).max(MIN_STATEMENT_TIMEOUT);
                 let options = PostgresOptions { connections, patience, statement, ..usual };
                 builder.postgres(options).open_postgres(address.with_password()).await
             }
         };
         let engine = opened.map_err(|error| match error {
-            // Only the settings can be invalid here: nothing else was requested yet.
+            // At this point, only the settings can be invalid.
             epitome::Error::Invalid(problem) => Failure::Setting(problem),
             other => Failure::Engine(other),
         })?;
@@ -194,7 +196,7 @@ impl Database {
         Ok(Failure::Failed(format!("there is no session \"{name}\"{workspace}; {hint}")))
     }
 
-    /// Says that the workspace has no sessions. Suggests another workspace, if one has a similar name.
+    /// Returns the message that the workspace has no sessions. Suggests other workspaces with a similar name.
     pub(crate) async fn no_sessions(&self) -> Result<String, Failure> {
         let name = self.workspace.name();
         let mut names: Vec<String> = Vec::new();
@@ -227,7 +229,7 @@ impl Database {
     }
 }
 
-/// Suggests the names that are similar to a mistyped one. Returns `otherwise` if there is none.
+/// Returns a hint with the names that are similar to a mistyped name, or `otherwise` if no name is similar.
 pub(crate) fn similar_or(mistyped: &str, names: &[String], otherwise: &str) -> String {
     match similar_names(mistyped, names.iter().map(String::as_str), 3).as_slice() {
         [] => otherwise.to_owned(),

@@ -1,11 +1,11 @@
 //! Loads the settings: flags override the environment, which overrides `epitome.toml`, which overrides the defaults.
 //!
-//! The sources come in as values ([`SettingsFlags`], [`Environment`]). Each layer is merged over the previous one and
-//! checked with the engine's rules ([`epitome::settings`]). The result, [`Loaded`], is typed and valid. An error names the
-//! key and the source that set it.
+//! Flags and environment are arguments ([`SettingsFlags`], [`Environment`]). Each source is a layer that is merged over
+//! the previous layers and checked with the engine's rules ([`epitome::settings`]). The result, [`Loaded`], is typed and
+//! valid. An error names the key and the source that set it.
 //!
 //! Two sections belong to the server: `[server]` (database, workspace, how `serve` listens) and `[proxy]` (upstreams). All
-//! others belong to the engine.
+//! other sections belong to the engine.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -34,13 +34,13 @@ pub(crate) use template::template;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct SettingsFlags {
-    /// Settings file (./epitome.toml, else the user's) [env: EPITOME_CONFIG]
+    /// Settings file (./epitome.toml, or the user's) [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Database (epitome.db in the data folder) [env: EPITOME_DB]
     #[arg(long, global = true, value_name = "PATH|URL")]
     pub(crate) db: Option<String>,
-    /// Workspace to work on (`default`) [env: EPITOME_WORKSPACE]
+    /// Workspace to use (`default`) [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) workspace: Option<String>,
     /// Sets a setting, such as context.max_tokens=50000; can be repeated
@@ -51,23 +51,23 @@ pub(crate) struct SettingsFlags {
     pub(crate) own: Vec<OwnFlag>,
 }
 
-/// A flag that is a setting: the flag, its key, its value.
+/// A flag that is also a setting: the flag, the setting's key, and the value.
 pub(crate) type OwnFlag = (&'static str, &'static str, Value);
 
 /// The settings in effect.
 #[derive(Debug, Clone)]
 pub(crate) struct Loaded {
-    /// The engine's settings as a patch over the defaults, to build an engine with.
+    /// The engine's settings that differ from the defaults. The engine is built with this patch.
     pub(crate) patch: Patch,
-    /// The engine's settings, complete.
+    /// All settings of the engine, with defaults.
     pub(crate) settings: Settings,
     /// Where the database is.
     pub(crate) db: DbLocation,
-    /// The server's own sections.
+    /// The sections `[server]` and `[proxy]`.
     pub(crate) server: ServerSettings,
-    /// The settings file that was read.
+    /// The settings file that was read. None if there is no file.
     pub(crate) file: Option<PathBuf>,
-    /// The text of the file, to name lines in errors.
+    /// The text of the settings file. Errors use it to name lines.
     text: String,
     /// Every key that was set, in ascending precedence.
     assignments: Vec<Assignment>,
@@ -76,15 +76,15 @@ pub(crate) struct Loaded {
 /// Where a setting came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// The default; no source set it.
+    /// The default: no source sets the setting.
     Default,
-    /// A file.
+    /// The settings file.
     File(PathBuf),
     /// An environment variable.
     Variable(String),
-    /// `--set`.
+    /// The flag `--set`.
     Set,
-    /// Another flag.
+    /// Another flag, such as `--db`.
     Flag(&'static str),
 }
 
@@ -101,7 +101,8 @@ impl std::fmt::Display for Source {
 }
 
 impl Source {
-    /// Returns the source for an error about this key. For a file with this text, the line is added, if it is found.
+    /// Returns the source for an error about this key. For the settings file, whose content is `text`, also returns the key's
+    /// line, if it is found.
     fn with_line(&self, text: &str, key: &str) -> String {
         match (self, line_of(text, key)) {
             (Self::File(path), Some(line)) => format!("{}: line {line}", path.display()),
@@ -110,7 +111,7 @@ impl Source {
     }
 }
 
-/// One key that was set.
+/// A key that a source has set, and its value.
 #[derive(Debug, Clone)]
 struct Assignment {
     source: Source,
@@ -123,11 +124,11 @@ struct Assignment {
 pub(crate) struct Difference {
     /// Full name of the key.
     pub(crate) key: String,
-    /// Value in effect.
+    /// The value in effect.
     pub(crate) value: Value,
     /// Default value.
     pub(crate) default: Value,
-    /// Source that set it.
+    /// The source that set the value.
     pub(crate) source: String,
 }
 
@@ -138,7 +139,8 @@ pub(crate) fn load(flags: &SettingsFlags, environment: &Environment) -> Result<L
     Ok(Loaded { db, ..loaded })
 }
 
-/// Loads all settings for a command that opens no database, so that a missing data folder is no error.
+/// Loads all settings, but does not locate the database. For a command that opens no database, so that a missing data
+/// folder is not an error.
 pub(crate) fn load_without_database(
     flags: &SettingsFlags,
     environment: &Environment,
@@ -155,11 +157,11 @@ pub(crate) fn load_without_database(
     let in_file: Vec<Assignment> = leaves(&entries).into_iter().map(in_file).collect();
     let others: Vec<&Assignment> = in_file.iter().chain(&from_flags).collect();
     let (variables, unknown) = variables::read(environment, &others)?;
-    // A setting's own flag overrides `--set`.
+    // A flag such as `--db` overrides the same setting in `--set`, so it is a later layer.
     let (sets, own): (Vec<_>, Vec<_>) = from_flags.into_iter().partition(|flag| flag.source == Source::Set);
 
     let (mut tree, mut assignments) = (Map::new(), Vec::new());
-    // A required key that is missing after one layer may still be set by a later one.
+    // If a required key is missing after one layer, a later layer may still set it.
     let (mut checked, mut missing) = (check(&tree), None);
     for (entries, layer) in [(entries, in_file), as_layer(variables), as_layer(sets), as_layer(own)] {
         if entries.is_empty() {
@@ -194,7 +196,8 @@ pub(crate) fn load_without_database(
 }
 
 impl Loaded {
-    /// Returns the source that set a key, in its own or its other form, as a part of a table or through a part of it.
+    /// Returns the source that set a key. Also finds the key in its other form, a table that contains the key, and parts of
+    /// the key's value.
     pub(crate) fn source(&self, key: &str) -> Source {
         let forms = [Some(key.to_owned()), other_form(key)].into_iter().flatten();
         let paths: Vec<Vec<String>> = forms.filter_map(|key| keys::path(&key)).collect();
@@ -205,13 +208,13 @@ impl Loaded {
         set.map_or(Source::Default, |assignment| assignment.source.clone())
     }
 
-    /// Returns the workspace if a flag of the command names it; none if a file or the environment does.
+    /// Returns the workspace if a flag has set it. Returns None if it comes from the file, the environment or the default.
     pub(crate) fn workspace_from_flag(&self) -> Option<&str> {
         let from_flag = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
         from_flag.then_some(self.server.workspace.as_str())
     }
 
-    /// Returns every source that set something, each once.
+    /// Returns every source that has set a key, each once.
     pub(crate) fn sources(&self) -> Vec<String> {
         let mut sources: Vec<String> = Vec::new();
         for assignment in &self.assignments {
@@ -223,7 +226,7 @@ impl Loaded {
                 sources.push(source);
             }
         }
-        // Lists the file that was read even if it sets nothing.
+        // Also lists a settings file that was read but sets no key.
         if let Some(file) = self.file.as_ref().map(|file| file.display().to_string())
             && !sources.contains(&file)
         {
@@ -241,8 +244,8 @@ impl Loaded {
             let default = defaults.get(&path).cloned().unwrap_or_default();
             let key = keys::name(&path);
             let source = self.source(&key);
-            // Database and workspace are shown separately, the first without its password. Values derived for a configured
-            // model have no source.
+            // The database and the workspace are left out, because `--check-config` shows them separately, without the
+            // database's password. Values that are derived for a configured model have no source, so they are left out too.
             let separate = ["server.db", "server.workspace"].contains(&key.as_str());
             let differs = default != value && source != Source::Default && !separate;
             differs.then(|| Difference { key, value, default, source: source.to_string() })
@@ -250,7 +253,7 @@ impl Loaded {
         ours.filter_map(differs).collect()
     }
 
-    /// Refuses the names of models that are not configured.
+    /// Checks that every model that a setting names is configured.
     fn check_models(&self) -> Result<(), String> {
         let models = self.settings.models.keys().map(String::as_str);
         let Err(error) = self.settings.check_models(models) else { return Ok(()) };
@@ -271,12 +274,12 @@ impl Loaded {
                 .ok_or("--db: required, because the user's data folder cannot be determined")?;
             return Ok(DbLocation::Sqlite(folder.join("epitome.db")));
         };
-        // A path in a settings file starts at the file's folder, so it does not depend on the current folder.
+        // A relative path in a settings file starts at the file's folder, so it does not depend on the current folder.
         let base = match &source {
             Source::File(file) => environment.current_folder.join(file).parent().map(Path::to_owned),
             _ => None,
         };
-        // A path of the current folder is shown as the user typed it.
+        // If this folder is the current folder, the path stays relative, so that messages show it as the user typed it.
         let base = base.filter(|base| *base != environment.current_folder).unwrap_or_default();
         let place = source.with_line(&self.text, "server.db");
         parse_location(set, environment, &base).map_err(|problem| format!("{place}: {problem}"))
@@ -293,7 +296,7 @@ fn tree_of(server: ServerSettings, settings: &Settings) -> Map<String, Value> {
     }
 }
 
-/// Returns a layer: the content of a settings file with these assignments, and the assignments.
+/// Returns a layer: the assignments, and the content of a settings file that would set the same keys.
 fn as_layer(assignments: Vec<Assignment>) -> (Map<String, Value>, Vec<Assignment>) {
     let mut entries = Map::new();
     for Assignment { path, value, .. } in &assignments {
@@ -305,13 +308,13 @@ fn as_layer(assignments: Vec<Assignment>) -> (Map<String, Value>, Vec<Assignment
 }
 
 impl SettingsFlags {
-    /// Returns what the flags set: `--set`, then the flags that are settings themselves.
+    /// Returns the settings from the flags: first those of `--set`, then those of flags such as `--db`.
     fn assignments(&self) -> Result<Vec<Assignment>, String> {
         let mut assignments = Vec::new();
         for set in &self.set {
-            let (name, text) = set
-                .split_once('=')
-                .ok_or_else(|| format!("--set {set}: expected KEY=VALUE, as in context.max_tokens=50000"))?;
+            let (name, text) = set.split_once('=').ok_or_else(|| {
+                format!("--set {set}: expected KEY=VALUE, such as context.max_tokens=50000")
+            })?;
             let path = keys::path(name).ok_or_else(|| format!("--set {set}: invalid name of a setting"))?;
             let value = keys::parse_value(keys::type_of(&path), text)
                 .map_err(|problem| format!("--set {}: {problem}", keys::name(&path)))?;
@@ -328,7 +331,7 @@ impl SettingsFlags {
     }
 }
 
-/// Returns every key that has a value itself. A list is one value.
+/// Returns every key whose value is not a table, with its value. A list is one value.
 fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
     let mut all = Vec::new();
     for (key, value) in table {
@@ -345,7 +348,7 @@ fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
 
 /// Checks a settings tree. Returns the server's sections and the engine's settings, or the first error.
 fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsError> {
-    // Skips building the schema if nothing is set: it takes longer than the rest of a short command's start.
+    // If nothing is set, does not build the schema, because that takes longer than the rest of a short command's start.
     let Sections { server, proxy, engine } = match tree.is_empty() {
         true => Sections::default(),
         false => read(Value::Object(tree.clone()), &keys::SCHEMA)?,
@@ -355,8 +358,8 @@ fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsE
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
-/// Adds the source to an error: the assignment of this layer that set the key, or the one nearest to it. `text` is the text of
-/// the settings file.
+/// Adds the source to an error: that of the assignment in this layer whose key has the most leading parts in common with
+/// the error's key. `text` is the text of the settings file.
 fn with_source(error: &SettingsError, layer: &[Assignment], text: &str) -> Option<String> {
     let key: Vec<String> = keys::path(error.key())
         .unwrap_or_default()

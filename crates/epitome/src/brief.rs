@@ -1,4 +1,4 @@
-//! Shortens text for logs and records: one short line, without secrets.
+//! Shortens a text to one short line without secrets, for logs and for stored errors.
 
 use epitome_core::redact::redact;
 
@@ -7,7 +7,7 @@ const MAX_CHARS: usize = 200;
 
 /// Returns the beginning of a text on one line, with secrets redacted.
 ///
-/// Providers quote keys in their error messages, and people copy those into errors of their own.
+/// Some providers repeat the API key in their error messages, and programs copy these messages into their own errors.
 pub(crate) fn brief(text: &str) -> String {
     // Reads much more than the result needs, so that a secret is not cut in two before redaction.
     let head: String = text.chars().take(MAX_CHARS * 20).collect();

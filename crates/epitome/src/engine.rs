@@ -1,13 +1,14 @@
 //! The engine: stores sessions and summarizes them in the background.
 //!
-//! An [`Engine`] owns a store, models and a worker. Callers append messages to a [`Session`]. The worker writes summaries of
-//! the older messages in the background. A context is returned at once, within the requested number of tokens.
+//! An [`Engine`] owns a store, models and a worker. Callers append messages to a [`Session`]. The worker writes
+//! summaries of the older messages in the background. A caller gets a context at once, with at most the requested
+//! number of tokens.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
 //! use epitome::{Engine, Message};
 //!
-//! let engine = Engine::memory().await?; // `Engine::open("agent.db")` stores it in a file
+//! let engine = Engine::memory().await?; // `Engine::open("agent.db")` stores sessions in a file
 //! let session = engine.session("ann");
 //! for n in 1..=30 {
 //!     session.append([
@@ -15,7 +16,7 @@
 //!         Message::assistant(format!("Order {n}0071 was sent yesterday and arrives on Monday.")),
 //!     ]).await?;
 //! }
-//! engine.work().await?; // the worker does this in the background; the example waits for it
+//! engine.work().await?; // the worker writes summaries in the background; the example waits for them
 //!
 //! let context = session.context(2_000).await?;
 //! assert!(context.report.exhaustive && context.report.tokens.total() <= 2_000);
@@ -25,8 +26,9 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 //!
-//! No call waits for a model, except [`Session::summarize`] with `wait` and [`Engine::work`]. All decisions are made in
-//! `epitome_core`; all writes are made through [`crate::store::Store::change`].
+//! No call waits for a model, except [`Session::summarize`] with `wait`, [`Session::work`] and [`Engine::work`].
+//! `epitome_core` makes all decisions. The engine and the worker change sessions through
+//! [`crate::store::Store::change`].
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -89,20 +91,20 @@ const DEFAULT_WORKSPACE: &str = "default";
 ///
 /// Cheap to clone; all clones share one engine. Needs a tokio runtime with time enabled: current-thread or multi-thread.
 ///
-/// When the last clone is dropped, the worker releases its leases; only the model calls in progress are lost. Use
-/// [`Engine::close`] to let them finish first. If the runtime ends at the same time, for example because the process dies,
-/// the leases expire by themselves ([`Pace::lease`]).
+/// When the last clone is dropped, the worker aborts its model calls and releases its leases. To let the calls finish
+/// first, use [`Engine::close`]. If the runtime ends at the same time, for example because the process dies, the leases
+/// expire after [`Pace::lease`].
 #[derive(Debug, Clone)]
 pub struct Engine {
     inner: Hidden<Arc<Inner>>,
 }
 
-/// Stops the worker when the last engine is dropped.
+/// The parts that all clones of an [`Engine`] share. When the last clone is dropped, the worker stops.
 struct Inner {
     shared: Arc<Shared>,
     /// Proxied conversations.
     threads: Arc<ThreadCache>,
-    /// Stops the worker when it is dropped.
+    /// Dropping this sender stops the worker.
     stop: watch::Sender<bool>,
     worker: Mutex<Option<JoinHandle<()>>>,
 }
@@ -112,28 +114,29 @@ struct Inner {
 pub struct SessionInfo {
     /// The session's name.
     pub name: Arc<str>,
-    /// The session's id in the store. The embedding program can use it to distinguish a session from a later one with the
-    /// same name. The store counts ids over all workspaces, so do not show them to tenants; the field is not serialized.
+    /// The session's id in the store. A program can use it to distinguish this session from a later session with the
+    /// same name. The store counts ids over all workspaces, so an id reveals how many sessions other tenants have. Do
+    /// not show it to tenants; the field is not serialized.
     #[serde(skip)]
     pub id: SessionId,
-    /// Number of messages, which is also the sequence number of the newest.
+    /// Number of messages. It is also the sequence number of the newest message.
     pub messages: Seq,
     /// Number of turns.
     pub turns: u64,
-    /// Number of tokens.
+    /// Number of tokens of all messages.
     pub tokens: Tokens,
-    /// The encoding that counts the tokens.
+    /// The tokenizer encoding with which the tokens are counted.
     pub encoding: String,
-    /// Number of skipped messages; a call batch is skipped as a whole.
+    /// Number of skipped messages. If one message of a call batch is skipped, all its messages count as skipped.
     pub skipped: u64,
     /// The caller's metadata.
     pub metadata: Map<String, Value>,
-    /// Data of other APIs about the session: one object per API, by the API's name.
+    /// Data of other APIs about the session: maps the name of each API to its JSON object.
     #[serde(skip)]
     pub attributes: Map<String, Value>,
-    /// When it was created.
+    /// When the session was created.
     pub created: Timestamp,
-    /// When it was last changed.
+    /// When the session was last changed.
     pub updated: Timestamp,
 }
 
@@ -190,27 +193,27 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Registers a model under a name that settings can choose. `local` always exists, and so do the `models` of the
-    /// settings. A model registered here replaces one of the same name in the settings.
+    /// Registers a model under a name that settings can choose. `local` and the `models` of the settings need not be
+    /// registered. A model registered here replaces a model of the settings with the same name.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Adds a hook, which is called before and after every summary.
+    /// Adds a hook. The engine calls it before and after every summary.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks = self.hooks.with(hook);
         self
     }
 
-    /// Sets how long hooks may take, instead of [`crate::hook::DEFAULT_TIMEOUT`].
+    /// Sets how long hooks may take. The default is [`crate::hook::DEFAULT_TIMEOUT`].
     pub fn hook_timeout(mut self, timeout: Duration) -> Self {
         self.hooks = self.hooks.with_timeout(timeout);
         self
     }
 
-    /// Changes the default settings. Takes [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that
-    /// differ. Workspaces and sessions may change them further.
+    /// Changes the default settings. Takes [`Settings`], a [`Patch`], or a JSON or TOML document with the settings that
+    /// differ from the defaults. Workspaces and sessions may override them.
     pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
     where
         SettingsError: From<S::Error>,
@@ -219,26 +222,27 @@ impl Builder {
         self
     }
 
-    /// Sets how the background worker works.
+    /// Sets the concurrency, the intervals and the timeouts of the background worker.
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Sets how many summaries are written at once: see [`Pace::workers`].
+    /// Sets how many summaries are written at the same time: see [`Pace::workers`].
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
         self
     }
 
-    /// Writes no summaries for slots, not even one that a caller waits for: other engines on the same store write them.
+    /// Makes an engine that writes no summaries for slots, not even if a caller waits for one. Other engines on the
+    /// same store must write them.
     pub fn without_summaries(mut self) -> Self {
         (self.pace.workers, self.pace.on_demand) = (0, false);
         self
     }
 
-    /// Sets how many [proxied conversations](crate::inline) are cached in memory; 4,096 by default. The state of others is
-    /// read from the store when they continue.
+    /// Sets how many [proxied conversations](crate::inline) are cached in memory; 4,096 by default. The state of other
+    /// conversations is read from the store when their next request arrives.
     pub fn conversations(mut self, most: usize) -> Self {
         self.conversations = Some(most);
         self
@@ -272,7 +276,7 @@ impl Builder {
         };
         shared.check(&shared.settings)?;
         if shared.pace.workers > 0 {
-            // An engine without workers spends nothing, so it needs no prices.
+            // An engine without workers calls no model in the background, so it can start without prices.
             shared.check_prices(&shared.settings)?;
         }
         let shared = Arc::new(shared);
@@ -301,8 +305,8 @@ impl Engine {
         Workspace { engine: self.clone(), name: name.into() }
     }
 
-    /// Lists workspaces by name: at most `limit` of those after `after`, and at most 1,000. For the operator only: no
-    /// workspace may see the names of others.
+    /// Lists the names of workspaces, in order: the names after `after`, at most `limit`, and never more than 1,000.
+    /// For the operator only: a tenant must not see the names of other workspaces.
     pub async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         Ok(self.shared().store.workspaces(page).await?.map(|row| row.name).items)
@@ -313,13 +317,13 @@ impl Engine {
         &self.shared().settings
     }
 
-    /// Writes all summaries that are due now, in the calling task, and returns when none is due. Slots that wait for a
-    /// retry, and slots leased by another engine, are skipped.
+    /// Writes all summaries that are due now, in the calling task, and returns when no summary is due. Skips slots that
+    /// wait for a retry, and slots that another engine has leased.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), None).await
     }
 
-    /// Checks the whole store. Returns an empty list if nothing is wrong.
+    /// Checks the whole store, and returns the faults that it finds.
     pub async fn verify(&self) -> Result<Vec<StoreFault>, Error> {
         Ok(self.shared().store.verify().await?)
     }
@@ -329,28 +333,29 @@ impl Engine {
         Ok(self.shared().store.backup(to.as_ref()).await?)
     }
 
-    /// Closes the engine: starts no more work, waits up to [`Pace::grace`] for the summaries in progress, releases the
-    /// leases of unfinished ones, and closes the store.
+    /// Closes the engine. It starts no more summaries, and waits up to [`Pace::grace`] for those in progress. Then it
+    /// releases the leases of unfinished summaries and closes the store.
     pub async fn close(&self) {
         self.inner.stop.send_replace(true);
         let worker = lock(&self.inner.worker).take();
         if let Some(worker) = worker {
-            // A worker that panicked has nothing left to finish.
+            // An error means that the worker panicked, so there is nothing to wait for.
             let _ = worker.await;
         }
-        // The state of proxied conversations is usually stored quickly. The time-out is for a store that hangs.
+        // Waits until the state of proxied conversations is stored. The timeout is for a store that hangs.
         let _ = tokio::time::timeout(self.shared().pace.grace, self.inner.threads.settled()).await;
         self.shared().store.close().await;
     }
 
-    /// Aborts the summaries in progress, in the background and in callers' tasks, and releases their leases, so that another
-    /// process can write them at once. Records what they cost. Waits at most one second, because it is meant for a program
-    /// that must exit. The engine starts no summaries afterwards.
+    /// Aborts the summaries in progress, in the background and in callers' tasks, and releases their leases, so that
+    /// another process can write these summaries at once. Records what the aborted summaries have cost. Takes at most
+    /// one second, because it is meant for a program that must exit. The engine starts no summaries afterwards.
     pub async fn abort(&self) {
         let shared = self.shared();
         shared.signals.abort.send_replace(true);
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
-        // Checked twice in a row, because between two slots the engine looks idle for a short time.
+        // The engine must be idle in two checks in a row, because it also looks idle for a short time between two
+        // slots.
         let mut idle = 0;
         while idle < 2 && tokio::time::Instant::now() < until {
             idle = if shared.activity.working.load(Ordering::Acquire) == 0 { idle + 1 } else { 0 };
@@ -371,19 +376,19 @@ impl Engine {
 
 #[cfg(feature = "sqlite")]
 impl Builder {
-    /// Sets how the SQLite file is used.
+    /// Sets the options of the SQLite store.
     pub fn sqlite(mut self, options: SqliteOptions) -> Self {
         self.sqlite = options;
         self
     }
 
-    /// Opens a SQLite file. Creates it if it is missing.
+    /// Opens the engine on a SQLite file. Creates the file if it is missing.
     pub async fn open(self, path: impl AsRef<Path>) -> Result<Engine, Error> {
         let path = path.as_ref().to_owned();
         self.open_sqlite(move |options| Sqlite::open(&path, options)).await
     }
 
-    /// Stores everything in memory, for tests and trials.
+    /// Opens the engine on a store in memory, for tests and experiments.
     pub async fn memory(self) -> Result<Engine, Error> {
         self.open_sqlite(Sqlite::memory).await
     }
@@ -401,12 +406,13 @@ impl Builder {
 
 #[cfg(feature = "sqlite")]
 impl Engine {
-    /// Opens a SQLite file with the default settings: no key, no network, summaries by `local`.
+    /// Opens an engine with the default settings on a SQLite file. `local` writes the summaries, without an API key and
+    /// without a network.
     pub async fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         Self::builder().open(path).await
     }
 
-    /// Stores everything in memory, for tests and trials.
+    /// Opens an engine with the default settings on a store in memory, for tests and experiments.
     pub async fn memory() -> Result<Self, Error> {
         Self::builder().memory().await
     }
@@ -414,14 +420,14 @@ impl Engine {
 
 #[cfg(feature = "postgres")]
 impl Builder {
-    /// Sets how the PostgreSQL database is used.
+    /// Sets the options of the PostgreSQL store.
     pub fn postgres(mut self, options: crate::store::PostgresOptions) -> Self {
         self.postgres = options;
         self
     }
 
-    /// Opens a PostgreSQL database, `postgres://user:password@host:port/database`, which any number of engines may share:
-    /// see [`Postgres::open`](crate::store::Postgres::open).
+    /// Opens the engine on a PostgreSQL database, such as `postgres://user:password@host:port/database`. Any number of
+    /// engines may share one database: see [`Postgres::open`](crate::store::Postgres::open).
     pub async fn open_postgres(mut self, url: &str) -> Result<Engine, Error> {
         let options = std::mem::take(&mut self.postgres);
         let store = crate::store::Postgres::open(url, options).await?;
@@ -429,19 +435,20 @@ impl Builder {
     }
 }
 
-/// Health of the engine, for the operator: what is left to do, whether the engine can do it, and what prevents it. Nothing
-/// here names a workspace or a session; `explain.rs` reports what is due in one workspace.
+/// Health of the engine, for the operator: which work is left, and what prevents the engine from doing it. The results
+/// contain no name of a workspace or a session. `explain.rs` reports what is due in one workspace.
 impl Engine {
-    /// Returns how much is left to do in all workspaces together. Contains no names, so it may be public. Cheap: reads only
-    /// slots that have something to do, however many sessions there are.
+    /// Counts the slots of all workspaces that are due, in progress, failing or parked. The result contains no names,
+    /// so it may be public. Cheap even with many sessions, because it reads only such slots.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         Ok(self.shared().store.queue(None, 0).await?.0)
     }
 
-    /// Returns whether the engine works: the store can be read, no recent write failed, and the worker, if there is one, can
-    /// look for work. If not, returns each reason. Reads a single row, and waits for no model.
+    /// Checks that the engine works: the store can be read, no recent write failed, and the worker, if there is one,
+    /// can look for work. Otherwise returns every reason why it does not work. Reads a single row, and waits for no
+    /// model.
     ///
-    /// A failing hook or slot is not a reason: everything else continues.
+    /// An engine with a failing hook or a failing slot is still ready, because everything else continues.
     pub async fn ready(&self) -> Result<(), Vec<Unready>> {
         if *self.inner.stop.borrow() {
             return Err(vec![Unready::from("the engine is closed")]);
@@ -455,14 +462,14 @@ impl Engine {
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
-        // If reading fails here, the worker fails for the same reason. It is reported once.
+        // If the store cannot be read, the worker has the same error. It is listed only once.
         let lease_error = lock(&shared.health.lease_error).as_ref().map(Unready::from);
         reasons.extend(lease_error.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
-    /// Returns the worker's problem, unless it concerns a single session: the store cannot be reached, for example, or a
-    /// hook fails. [`Session::explain`] reports the problems of single slots.
+    /// Returns the worker's current problem, for example that the store cannot be reached or that a hook fails. It is
+    /// never the problem of a single slot; [`Session::explain`] reports those.
     pub fn worker_problem(&self) -> Option<String> {
         self.shared().health.problem()
     }

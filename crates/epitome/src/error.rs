@@ -1,13 +1,13 @@
-//! Errors, sorted by what the caller does next.
+//! Errors, grouped by what the caller should do next.
 
 use crate::names::is_name;
 use crate::settings::SettingsError;
 use crate::store::StoreError;
 use epitome_wire::DialectError;
 
-/// Why a request failed. In this case nothing was changed.
+/// Why a request failed. A failed request has changed nothing.
 ///
-/// Sorted by what the caller does next; [`Error::remedy`] returns that as a value.
+/// The variants are grouped by what the caller should do next. [`Error::remedy`] returns this as a value.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -20,13 +20,13 @@ pub enum Error {
         /// What was requested.
         what: String,
     },
-    /// The request contradicts the current state. Read that first.
+    /// The request contradicts the current state. Read the current state first.
     #[error("{0}")]
     Conflict(String),
     /// No model returned a summary. The current summary stays in use, and the worker will retry.
     #[error("no summary yet: {reason}; the worker will retry")]
     Model {
-        /// The last error.
+        /// The last error of the slot, in one line.
         reason: String,
     },
     /// The store is busy, or does not answer now. Retry later.
@@ -40,7 +40,7 @@ pub enum Error {
     Closed,
 }
 
-/// What to do about an [`Error`].
+/// What the caller should do about an [`Error`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remedy {
     /// Fix the request.
@@ -58,7 +58,7 @@ pub enum Remedy {
 }
 
 impl Error {
-    /// Returns what to do about it.
+    /// Returns what the caller should do about this error.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -123,7 +123,8 @@ impl From<SettingsError> for Error {
     }
 }
 
-/// Rejects names that are empty, too long, or cannot be displayed.
+/// Rejects names that are empty, longer than 512 bytes, or contain control characters. `what` names the field in the
+/// error.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if is_name(name) {
         return Ok(());

@@ -1,11 +1,11 @@
 //! Events: what happened in a workspace, in order.
 //!
-//! A program that shows sessions, or reacts to them, must know when messages are added and when summaries replace them. Each
-//! such change is an [`Event`]. The transaction that makes the change also writes the event, so the two never differ. An
-//! event contains no message text: a reader who may see the session reads the text there.
+//! A program that shows sessions, or reacts to them, must know when messages are added and when summaries replace them.
+//! Each such change is an [`Event`]. The transaction that makes the change also writes the event, so the two never
+//! differ. An event contains no message text. A client that may read the session gets the text from there.
 //!
-//! Engine and worker pass [`EventBody`] to the store together with their changes. [`crate::Workspace::events`] reads events,
-//! and [`crate::Workspace::listen`] waits for new ones.
+//! The engine and the worker pass each [`EventBody`] to the store together with the change.
+//! [`crate::Workspace::events`] reads events, and [`crate::Workspace::listen`] waits for new ones.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -24,24 +24,24 @@ pub struct Event {
     pub id: u64,
     /// Name of the session.
     pub session: Arc<str>,
-    /// When it happened, by the store's clock.
+    /// When the event happened, by the store's clock.
     pub at: Timestamp,
     /// What happened.
     #[serde(flatten)]
     pub body: EventBody,
 }
 
-/// Events in order, and the range of numbers that the workspace still has.
+/// A page of events, and the range of the event numbers that are still stored in the workspace.
 ///
-/// Only the newest events are stored, about 10,000. A caller that requests events after a number smaller than `oldest - 1`
-/// has missed some.
+/// Only the newest events of a workspace are stored, about 10,000. If the last event that a caller has read has a
+/// number smaller than `oldest - 1`, the caller has missed events.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Events {
     /// The requested events, oldest first.
     pub events: Vec<Event>,
-    /// The oldest stored number, of any session; `newest + 1` if no event is stored.
+    /// Number of the oldest stored event of any session; `newest + 1` if no event is stored.
     pub oldest: u64,
-    /// The newest number that was used, of any session; 0 if there was no event yet.
+    /// Number of the newest event of any session; 0 if there was no event yet.
     pub newest: u64,
 }
 
@@ -51,7 +51,8 @@ pub struct Events {
 pub enum EventBody {
     /// These messages were added, or a fork copied them into a new session.
     Message(Span),
-    /// A slot has another current summary, or none any more. Summaries that a fork copies are not reported again.
+    /// A slot's current summary has changed: a summary was stored, or the current one was undone. Summaries that a fork
+    /// copies are not reported again.
     Summary(SummaryChanged),
     /// Messages were condensed into a summary. Follows directly after that summary's own event.
     Condensed(MessagesCondensed),
@@ -59,10 +60,11 @@ pub enum EventBody {
     Failed(SummaryFailed),
 }
 
-/// A slot has another current summary, or none any more.
+/// A slot's current summary has changed: a summary was stored, or the current one was undone.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SummaryChanged {
-    /// The summary that was stored or undone. Before the store has assigned an id: 0, for the summary stored with the event.
+    /// Id of the summary that was stored or undone. It is 0 as long as the store has not assigned an id to the summary
+    /// that it stores together with the event.
     pub summary: SummaryId,
     /// The slot.
     pub slot: Arc<str>,
@@ -74,9 +76,9 @@ pub struct SummaryChanged {
     pub model: Arc<str>,
     /// Whether it is a fallback summary, in use until a model answers again.
     pub stand_in: bool,
-    /// Whether it is now the current summary, or was undone.
+    /// Whether the summary is now current, or was undone.
     pub state: SummaryState,
-    /// The slot's current summary, if it has one. 0 has the same meaning as in `summary`.
+    /// Id of the slot's current summary; `None` if the slot has none. 0 means the same as in `summary`.
     #[serde(rename = "stands")]
     pub current: Option<SummaryId>,
 }
@@ -90,9 +92,9 @@ pub struct MessagesCondensed {
     pub scope: Option<Author>,
     /// The first and the last message that the summary covers.
     pub covers: [Seq; 2],
-    /// Number of messages that were condensed this time.
+    /// Number of messages that this summary covers and the previous summary did not.
     pub messages: u64,
-    /// Tokens of what the summary replaces: those messages, and the previous summary.
+    /// Tokens of what the summary replaces: these messages and the previous summary.
     pub tokens_before: Tokens,
     /// Tokens of the summary.
     pub tokens_after: Tokens,
@@ -111,7 +113,7 @@ pub struct SummaryFailed {
     pub slot: Arc<str>,
     /// The author whose messages the summary would cover; `None` for all messages.
     pub scope: Option<Author>,
-    /// How many times in a row it failed.
+    /// How many times in a row the summary failed.
     pub attempts: u32,
     /// The error, in one line.
     pub reason: String,
@@ -155,7 +157,8 @@ impl EventBody {
         serde_json::from_value(serde_json::json!({"kind": kind, "data": data})).ok()
     }
 
-    /// Returns the event with the id of the summary stored with it. The store assigns the ids, so only the store calls this.
+    /// Returns the event with the id of the summary that is stored together with the event, in place of 0. `stored` is
+    /// `None` if no summary is stored. The store assigns the ids, so only the store calls this.
     pub fn with_summary_id(&self, stored: Option<SummaryId>) -> Cow<'_, Self> {
         match (self, stored) {
             (Self::Summary(changed), Some(summary)) if changed.summary == 0 => {

@@ -1,9 +1,9 @@
-//! Keeps values out of debug output, and so out of logs: message text, programs, names of other workspaces.
+//! Hides values from debug output and so from logs: message text, programs, names of other workspaces.
 
 use std::fmt;
 use std::ops::Deref;
 
-/// A value that `{:?}` does not show.
+/// A value whose debug output (`{:?}`) is only `..`.
 #[derive(Clone, Default)]
 pub(crate) struct Hidden<T>(pub(crate) T);
 

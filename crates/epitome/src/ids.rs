@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A session's id in its store. Never used twice.
+/// A session's id in its store. The store never uses an id for two sessions.
 pub type SessionId = i64;
 
-/// A summary's id in its session: 1, 2, 3 … Never used twice in that session; a later summary has a larger id. Ids of
-/// different sessions are unrelated.
+/// A summary's id in its session: 1, 2, 3 … A later summary of the session has a larger id, and no id is used twice.
+/// Summaries of two sessions may have the same id.
 pub type SummaryId = i64;
 
 /// Whether a summary is in use.

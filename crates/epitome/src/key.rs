@@ -1,8 +1,8 @@
 //! API keys: which workspace a caller may use, and what it may do there.
 //!
-//! A key is a secret that is shown once, when it is created. The store has only its hash and its rights. The secret is 256
-//! random bits, so it cannot be guessed, and a fast hash is as safe as a slow one. The secret contains the id of its row, so
-//! a check is one read. Checks are not cached, so a revoked key stops working at once.
+//! A key is a secret that is shown once, when it is created. The store has only its hash and its rights. The secret is
+//! 256 random bits, so it cannot be guessed, and a fast hash is as safe as a slow one. The secret contains the id of
+//! its row, so a key is checked with one read. The result is not cached, so a revoked key stops working at once.
 //!
 //! [`crate::Keys`] creates, lists and checks keys. The server decides which route needs which rights.
 
@@ -25,7 +25,7 @@ pub enum Rights {
 }
 
 impl Rights {
-    /// Returns the name of the rights, as [`std::str::FromStr`] reads it.
+    /// Returns the name of these rights. [`std::str::FromStr`] parses the same names.
     pub fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -50,7 +50,7 @@ impl std::str::FromStr for Rights {
     }
 }
 
-/// The text is not the name of any rights.
+/// The error for a text that is not `read`, `write` or `admin`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("rights: must be one of read, write, admin")]
 pub struct RightsError;
@@ -60,17 +60,17 @@ pub struct RightsError;
 pub struct Key {
     /// The id by which it is listed and revoked. Not secret.
     pub id: String,
-    /// The workspace it gives access to; `None` for admin keys.
+    /// The workspace that the key gives access to; `None` for admin keys.
     pub workspace: Option<Arc<str>>,
     /// What it may do there.
     pub rights: Rights,
     /// A name for people, chosen by its creator.
     pub label: String,
-    /// When it was created.
+    /// When the key was created.
     pub created: Timestamp,
-    /// When it stops working.
+    /// When the key stops working; `None` if it does not expire.
     pub expires: Option<Timestamp>,
-    /// When it was revoked, if it was.
+    /// When the key was revoked; `None` if it was not.
     pub revoked: Option<Timestamp>,
 }
 
@@ -103,14 +103,14 @@ impl Key {
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
-    /// The workspace it gives access to. Required for read and write keys; `None` for [`Rights::Admin`].
+    /// The workspace that the key gives access to. Required for read and write keys; `None` for [`Rights::Admin`].
     pub workspace: Option<String>,
     /// What it may do.
     pub rights: Rights,
     /// A name for people who read the list of keys: up to 200 bytes, no control characters.
     #[serde(default)]
     pub label: String,
-    /// When it stops working, by the store's clock.
+    /// When the key stops working, by the store's clock; `None` if it does not expire.
     pub expires: Option<Timestamp>,
 }
 

@@ -1,9 +1,10 @@
 //! Keeps long agent conversations inside a model's context window without losing the thread.
 //!
-//! An [`Engine`] stores every message of a [`Session`], writes summaries of the older ones in the background, and returns
-//! "this conversation in N tokens" without waiting for a model. A [`Condenser`] does the same to a message list that the
-//! program stores itself, without a database. Both need no key and no network: the built-in extractive summarizer `local`
-//! selects sentences and names. Models over a network are set up in [`Settings`], or implement [`model::Model`].
+//! An [`Engine`] stores every message of a [`Session`], writes summaries of the older messages in the background, and
+//! returns the conversation within a token budget. It does so without waiting for a model. A [`Condenser`] does the
+//! same to a message list that the program stores itself, without a database. By default both work without an API key
+//! and without a network: the built-in extractive summarizer `local` builds summaries from sentences and names of the
+//! messages. Models that are called over a network are defined in [`Settings`], or implement [`model::Model`].
 //!
 //! ```
 //! use epitome::{Condenser, ContextRequest, Dialect, Engine, Message, Session, Settings};
@@ -11,61 +12,61 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), epitome::Error> {
 //! let settings = Settings::parse("slot = [{name = 'notes', trigger = 'messages(20)', max_tokens = 300}]")?;
-//! let engine = Engine::builder().settings(settings).memory().await?; // `open("agent.db")` stores it in a file
+//! let engine = Engine::builder().settings(settings).memory().await?; // `open("agent.db")` stores sessions in a file
 //! let session: Session = engine.session("ann");
 //! for n in 1..=30 {
 //!     session.append(Message::user(format!("Where is order {n}0071?"))).await?;
 //!     session.append(Message::assistant(format!("Order {n}0071 left Leipzig; it arrives on Monday."))).await?;
 //! }
-//! engine.work().await?; // the background worker does this by itself; the example waits for it
+//! engine.work().await?; // the worker writes summaries in the background; the example waits for them
 //!
-//! // At most 500 tokens: a summary of the older messages, and the newest verbatim.
+//! // At most 500 tokens: a summary of the older messages, and the newest messages verbatim.
 //! let context = session.context(ContextRequest { fill: true, ..500.into() }).await?;
 //! let body = Dialect::OPENAI.write(&context.messages); // {"messages": [...]}
 //! assert!(context.report.exhaustive && body["messages"][0]["role"] == "user");
 //!
-//! // The same for an agent that stores its own message list, before each model call.
+//! // For an agent that stores its own message list: condense the list before each model call.
 //! let condenser = Condenser::builder().for_model("gpt-5-mini").build()?;
 //! let history = [Message::user("Which berths are free?")];
-//! assert_eq!(condenser.before_model(&history).await.len(), 1); // far from the model's window: the list as it is
+//! assert_eq!(condenser.before_model(&history).await.len(), 1); // the list fits the model's window, so it is unchanged
 //! # engine.close().await;
 //! # Ok(())
 //! # }
 //! ```
 //!
 //! [`settings`] contains every setting, [`dialect`] the message formats of providers, [`model`] the summarizing models,
-//! [`inline`] what a proxy does to requests, [`store`] the databases, and [`rules`] the pure rules that decide everything.
-//! [`Error`] is sorted by what the caller does next.
+//! [`inline`] what a proxy does to requests, [`store`] the databases, and [`rules`] the decisions, as functions without
+//! input or output. The variants of [`Error`] are grouped by what the caller should do next.
 //!
 //! # Glossary
 //!
 //! | term | meaning |
 //! |---|---|
-//! | workspace | One tenant: its sessions, settings, keys and costs, invisible to other workspaces. |
-//! | session | One conversation: an append-only log of messages under a name. |
+//! | workspace | One tenant. Its sessions, settings, keys and costs are invisible to other workspaces. |
+//! | session | One conversation: a named, append-only log of messages. |
 //! | message | One entry of the log, numbered from 1, with a role, an author, parts (text, tool calls, results, media) and metadata. |
-//! | turn | A user message and all messages up to the next user message. |
-//! | summary | A text that covers the messages from the first one up to a certain one; a newer summary replaces it, and the messages stay stored. |
+//! | turn | A user message and all messages after it, up to the next user message. |
+//! | summary | A text that replaces the first messages of a session in a context, up to a certain message. The messages stay stored. |
 //! | slot | The configuration of one summary of a session: its trigger, scope, size and models. |
 //! | trigger | The condition under which a slot's next summary is due, such as `messages(20)`. |
 //! | scope | The messages that a slot covers: the whole session, or the messages of one author. |
 //! | budget | The largest size of a context, in tokens. |
 //! | context | The newest messages that fit the budget, verbatim, and a summary of everything older. |
-//! | complete (`exhaustive`) | Said of a context in which every message is either shown or covered by the summary. |
-//! | gap | The messages that a context neither shows nor covers by a summary. |
-//! | pinned | A flag of a message that every context shows verbatim. |
-//! | skip | A flag of a message that no summary reads and no trigger counts. |
-//! | condense | To shorten a message list that the agent stores itself, before a model call. |
+//! | complete (`exhaustive`) | A context is complete if every message is either shown in it or covered by its summary. |
+//! | gap | The messages that a context neither shows nor covers by its summary. |
+//! | pinned | A flag on a message. Every context shows a pinned message verbatim. |
+//! | skip | A flag on a message. No summary includes a skipped message, and no trigger counts it. |
+//! | condense | To shorten the agent's own message list before a model call. |
 //! | strategy | The method by which a list is condensed, such as `summarize`, `mask` or `recent`. |
 //! | lease | A worker's temporary, exclusive right to write a slot's next summary. |
-//! | fence | A number that increases with each lease of a slot; the store rejects a commit that carries an older one. |
+//! | fence | A number that increases with each lease of a slot; the store rejects a commit with an older number. |
 //! | dialect | The message format of one provider API, such as OpenAI's chat completions. |
 //! | entity | A name, number, path, date or identifier that a summary must repeat exactly. |
 //! | extractive summarizer | The built-in summarizer `local`: it selects sentences and entities from the messages, and needs no key and no network. |
-//! | fallback summary (`stand_in`) | A summary that `local` writes because the configured models fail; their next summary replaces it. |
-//! | stable prefix (`steady`) | A context whose beginning changes only in steps, so that the provider's prompt cache stays valid. |
-//! | fill | An option of a context: the rest of the budget is used for older messages, in addition to the summary. |
-//! | replay | To play recorded conversations through several policies, and measure what an agent would have forgotten and paid. |
+//! | fallback summary (`stand_in`) | A summary that `local` writes while the configured models fail. The next summary by a model replaces it. |
+//! | stable prefix (`steady`) | A beginning of a context that rarely changes. Until it changes, the provider's prompt cache stays valid. |
+//! | fill | An option of a context request. The context then uses the rest of its budget for older messages, in addition to the summary. |
+//! | replay | To run recorded conversations through several ways of building contexts. For each, it measures what the agent would have forgotten and what its calls would have cost. |
 
 mod brief;
 mod circuit_breaker;

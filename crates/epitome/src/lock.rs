@@ -1,11 +1,11 @@
-//! Takes a mutex, ignoring poisoning.
+//! Locks a mutex even if it is poisoned.
 //!
-//! Every value behind a mutex in this crate is consistent whenever the lock is free, so a thread that panicked while it had
-//! the lock leaves nothing half done.
+//! A mutex is poisoned when a thread panics while it holds the lock. In this crate such a thread never leaves a value
+//! half changed, so other threads can continue to use the value.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Takes a lock, even after a thread panicked with it.
+/// Locks the mutex, even if a thread has panicked while it had the lock.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

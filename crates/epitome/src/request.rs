@@ -19,22 +19,23 @@ pub struct ContextRequest {
     pub tokens: Option<Tokens>,
     /// Whether the context may contain a summary.
     pub summary: bool,
-    /// Only messages and summaries of this author.
+    /// Limits the context to the messages and summaries of this author; `None` for all messages.
     pub scope: Option<Author>,
-    /// Builds the context as if the log ended with this message.
+    /// Builds the context as if the log ended with this message; `None` for the whole log.
     pub as_of: Option<Seq>,
-    /// The author whose messages with the role `peer` become the assistant's.
+    /// The author for whose model the context is made: this author's messages with the role `peer` get the role
+    /// `assistant`.
     pub assistant: Option<Author>,
     /// What happens if the newest message alone exceeds the budget.
     pub oversize: Oversize,
-    /// Whether a summary that exceeds its share may be shortened for this request.
+    /// Whether a summary that is larger than `share` may be shortened for this request.
     pub fit: bool,
-    /// Whether the rest of the budget is filled with older messages.
+    /// Whether the rest of the budget is used for older messages, in addition to the summary.
     pub fill: bool,
     /// Whether the start of a shortened context moves in steps, so that prompt caches stay valid for several requests.
     pub steady: bool,
-    /// The share of the budget that the summary may use. By default `context.summary_share` of the settings, and with `fill`
-    /// one and a half times that.
+    /// The share of the budget that the summary may use. By default `context.summary_share` of the settings; with
+    /// `fill`, one and a half times `context.summary_share`.
     pub share: Option<Fraction>,
 }
 
@@ -56,7 +57,7 @@ impl Default for ContextRequest {
 }
 
 impl ContextRequest {
-    /// Returns whether both requests probably read the same messages.
+    /// Returns whether contexts for both requests are probably built from the same stored messages.
     pub(crate) fn reads_same_messages(&self, other: &Self) -> bool {
         let reads = |request: &Self| (request.tokens, request.summary, request.fill, request.as_of);
         reads(self) == reads(other) && self.scope == other.scope

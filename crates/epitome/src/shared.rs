@@ -1,6 +1,7 @@
 //! State that the engine, the worker and the condenser share: store, models, caches, and signals for waiting tasks.
 //!
-//! This module starts nothing and decides nothing. The worker decides what runs when, the engine what a program may request.
+//! This module starts no tasks and makes no decisions. The worker decides which summary is written when. The engine
+//! decides what a program may request.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -49,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) signals: Signals,
     pub(crate) activity: Activity,
-    /// Hashes names for logs. Set when it is first used.
+    /// Hashes the names of slots for logs. It is created when it is first used.
     pub(crate) log_hasher: OnceCell<LogHasher>,
 }
 
@@ -66,8 +67,8 @@ pub(crate) struct Models {
     pub(crate) reservations: Arc<SpendReservations>,
 }
 
-/// How long after a failed write the store counts as not ready. Short, because a node that is not ready gets no requests,
-/// and only another write can show that the store works again.
+/// How long after a failed write the store counts as not ready. The time is short: a node that is not ready gets no
+/// requests, but only another write can show that the store works again.
 const WRITE_ERROR_LASTS: Duration = Duration::from_secs(10);
 
 /// Recent problems.
@@ -75,23 +76,25 @@ const WRITE_ERROR_LASTS: Duration = Duration::from_secs(10);
 pub(crate) struct Health {
     /// Why the worker cannot look for work.
     pub(crate) lease_error: Mutex<Option<StoreError>>,
-    /// Any other problem of the worker that does not belong to a single slot. It stays until the next summary is started.
+    /// Any other problem of the worker that does not belong to a single slot. It is cleared when the next summary is
+    /// started.
     pub(crate) worker_problem: Mutex<Option<String>>,
-    /// The last failed write that reveals a problem of the store, and its time. For a while the store is not ready.
+    /// The last failed write that reveals a problem of the store, and its time. For [`WRITE_ERROR_LASTS`] the store
+    /// then counts as not ready.
     write_error: Mutex<Option<(Instant, StoreError)>>,
-    /// The first problem of the hooks when they last ran.
+    /// The first error of the hooks in their last run.
     pub(crate) hook_problem: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Notes a failed write, if it reveals a problem of the store itself.
+    /// Records a failed write if its error reveals a problem of the store itself.
     pub(crate) fn record_write_error(&self, error: &StoreError) {
         if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
             *lock(&self.write_error) = Some((Instant::now(), error.clone()));
         }
     }
 
-    /// Returns why a recent write failed.
+    /// Returns the error of a write that failed within the last [`WRITE_ERROR_LASTS`].
     pub(crate) fn recent_write_error(&self) -> Option<StoreError> {
         let last = lock(&self.write_error).clone();
         last.filter(|(when, _)| when.elapsed() < WRITE_ERROR_LASTS).map(|(_, error)| error)
@@ -108,9 +111,9 @@ impl Health {
 /// Why an engine is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unready {
-    /// The reason for every client: contains no file name.
+    /// The reason as any client may see it. It contains no file name.
     pub public: String,
-    /// The reason for the operator: where the problem is, and what to do.
+    /// The reason for the operator, with the place of the problem and what to do.
     pub details: String,
 }
 
@@ -141,11 +144,12 @@ impl From<&StoreError> for Unready {
 /// Signals that wake waiting tasks.
 #[derive(Default)]
 pub(crate) struct Signals {
-    /// Something may be due.
+    /// Wakes the worker, because a slot may be due.
     pub(crate) wake: Notify,
-    /// Counts up whenever a slot changes. Callers that wait for a summary then read the slot again.
+    /// A counter that increases whenever a slot changes. Callers that wait for a summary read the slot again after each
+    /// change.
     pub(crate) slot_changed: watch::Sender<u64>,
-    /// Every task that writes a summary must stop now.
+    /// If true, every task that writes a summary must stop now.
     pub(crate) abort: watch::Sender<bool>,
     /// Clients that wait for events.
     pub(crate) listeners: Arc<Listeners>,
@@ -163,7 +167,8 @@ pub(crate) struct Activity {
 }
 
 impl Shared {
-    /// Returns the effective settings of a session. A session's own settings may lower size limits, but not raise them.
+    /// Returns the effective settings of a session. `workspace` and `session` are the stored settings documents. They
+    /// may lower size limits, but not raise them.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let documents = (workspace.to_owned(), session.to_owned());
         self.caches.merged.get_or_insert_with(&documents, || {
@@ -175,13 +180,14 @@ impl Shared {
         })
     }
 
-    /// Returns the effective settings of a session's snapshot.
+    /// Returns the effective settings of the session in this snapshot.
     pub(crate) fn settings_at(&self, state: &SessionState) -> Result<Arc<Settings>, Error> {
         let own = state.session.as_ref().map_or("", |row| &row.settings);
         self.settings_of(&state.workspace_settings, own)
     }
 
-    /// Rejects what a workspace or session may not set: settings of the whole program, and sizes above the engine's.
+    /// Rejects settings that a workspace or session may not set: those of the whole program, and size limits above the
+    /// engine's.
     ///
     /// A tenant that could set a model's address could have the program's key sent there. A tenant that could set prices
     /// could spend without limit.
@@ -201,7 +207,7 @@ impl Shared {
         self.check_windows(settings)
     }
 
-    /// Does the same for the settings of a workspace or a session, which cannot define models.
+    /// Does the same as [`Shared::check`] for the settings of a workspace or a session, which cannot define models.
     pub(crate) fn check_tenant_settings(&self, settings: &Settings) -> Result<(), Error> {
         settings.check_model_choice(self.models.named.keys().map(String::as_str))?;
         self.check_windows(settings)
@@ -215,7 +221,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Rejects a spend cap if a model has no price: the cap could not be enforced.
+    /// Rejects a spend cap if a model has no price, because the cap could not be enforced.
     pub(crate) fn check_prices(&self, settings: &Settings) -> Result<(), Error> {
         if self.spend_cap(settings).is_none() {
             return Ok(());
@@ -226,7 +232,7 @@ impl Shared {
         match slots.chain(inline).find(|writer| writer.price(settings).is_none()) {
             None => Ok(()),
             Some(writer) => Err(Error::Invalid(format!(
-                "summarize.spend_cap_per_day: `{0}` has no price; set prices.{0:?}",
+                "summarize.spend_cap_per_day: the model `{0}` has no price; set prices.{0:?}",
                 writer.name
             ))),
         }
@@ -238,13 +244,15 @@ impl Shared {
         names.filter_map(|name| Some(NamedModel::new(name, self.models.named.get(name)?))).collect()
     }
 
-    /// Returns what a workspace may spend in a day. Its own settings may lower the engine's cap, but not raise it.
+    /// Returns how much a workspace may spend in a day; `None` if there is no cap. The settings of the workspace may
+    /// lower the engine's cap, but not raise it.
     pub(crate) fn spend_cap(&self, settings: &Settings) -> Option<Money> {
         let caps = [self.settings.summarize.spend_cap_per_day, settings.summarize.spend_cap_per_day];
         caps.into_iter().flatten().min()
     }
 
-    /// Reserves what a model call may cost, if a spend cap applies. Fails if the call could exceed the cap.
+    /// Reserves what a call with at most the tokens `most` may cost. Returns `None` if no spend cap applies, and an
+    /// error if the call could exceed the cap.
     pub(crate) async fn reserve(
         &self,
         workspace: &Arc<str>,
@@ -271,7 +279,8 @@ impl Shared {
         Ok(Some(reservation))
     }
 
-    /// Returns the problem if this slot's settings name a model that this engine does not have. Another engine may have it.
+    /// Returns an error text if this slot's settings name a model that this engine does not have; otherwise `None`.
+    /// Another engine on the store may have the model.
     pub(crate) fn missing_model(&self, settings: &Settings, slot: &SlotSettings) -> Option<String> {
         let missing = settings.models_of(slot).iter().find(|name| !self.models.named.contains_key(*name))?;
         Some(format!(
@@ -279,13 +288,14 @@ impl Shared {
         ))
     }
 
-    /// Returns the window minus the output reserve of the slot's first model, which is the base of the slot's fractions.
+    /// Returns the context window of the slot's first model minus its output reserve, in tokens. Fractions in the
+    /// slot's settings are fractions of this number.
     pub(crate) fn room(&self, settings: &Settings, slot: &SlotSettings) -> Option<Tokens> {
         self.models_of_slot(settings, slot).first()?.model.room()
     }
 
-    /// Changes a session as [`crate::store::Store::change`] does, with a decision that can fail and that returns a result.
-    /// Returns that result, and the session's id if something was written.
+    /// Changes a session as [`crate::store::Store::change`] does. `decide` returns the changes and a result for the
+    /// caller; if it fails, nothing is changed. Returns this result, and the session's id if something was written.
     pub(crate) async fn change<T, F>(
         &self,
         key: &SessionKey,
@@ -307,7 +317,7 @@ impl Shared {
         Ok((out.take()?, changed))
     }
 
-    /// Returns the hasher of names for logs. Its key is read from the store once.
+    /// Returns the hasher of the names in logs. Its key is read from the store at the first call.
     pub(crate) async fn log_hasher(&self) -> Result<&LogHasher, StoreError> {
         let create = async || self.store.secret().await.map(|secret| LogHasher::new(&secret));
         self.log_hasher.get_or_try_init(create).await
@@ -346,7 +356,8 @@ impl<T> OutCell<T> {
         changes
     }
 
-    /// Returns the result of the last decision. If the store was closed, no decision was made.
+    /// Returns the result of the last decision. If no decision was made, the store was closed, so this is
+    /// [`Error::Closed`].
     pub(crate) fn take(&self) -> Result<T, Error> {
         lock(&self.0).take().unwrap_or(Err(Error::Closed))
     }

@@ -9,7 +9,7 @@ use crate::price::Money;
 use crate::store::{SlotRow, SummaryRow};
 
 // fields: one flat record, printed and served as it is.
-/// A summary and its facts. It serializes to plain JSON.
+/// A summary with its metadata. It serializes to plain JSON.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Summary {
     /// The summary's id.
@@ -20,21 +20,21 @@ pub struct Summary {
     pub scope: Option<Author>,
     /// The last message that it covers. It covers all messages of its scope up to this one.
     pub through: Seq,
-    /// The messages that were new in it: read for it, in addition to the summary that it was built on.
+    /// The messages that were summarized for it. The earlier messages come from the summary that it was built on.
     pub span: Option<Span>,
-    /// Its text.
+    /// The text of the summary.
     pub text: String,
-    /// The tokens of its text.
+    /// Number of tokens of `text`.
     pub tokens: Tokens,
-    /// Tokens of what it replaced: messages, and the previous summary.
+    /// Number of tokens that it replaced: those of the messages and of the previous summary.
     pub replaced_tokens: Tokens,
-    /// Number of visible messages before it; a summary counts as one.
+    /// Number of visible messages without this summary. The previous summary counts as one message.
     pub original_count: u64,
-    /// Number of visible messages with it: the recent ones that stay verbatim, and the summary itself.
+    /// Number of visible messages with this summary: the messages that stay verbatim, and 1 for the summary.
     pub compressed_count: u64,
-    /// Difference between the two counts, in percent of the first.
+    /// By how many percent `compressed_count` is smaller than `original_count`.
     pub compression_ratio: f64,
-    /// Number of messages of its span that were skipped.
+    /// Number of messages in `span` that the summary leaves out because they have the skip flag.
     pub skipped: u64,
     /// The model that wrote it.
     pub model: String,
@@ -44,23 +44,24 @@ pub struct Summary {
     pub state: SummaryState,
     /// The previous summary of the slot, which becomes current again if this one is undone.
     pub parent: Option<SummaryId>,
-    /// The summary it was built on. Differs from the parent if that was a fallback summary, or if this one was rebuilt.
+    /// The summary whose text this one continues. It differs from `parent` if the parent is a fallback summary, or if
+    /// this summary was rebuilt from the first message on.
     pub built_on: Option<SummaryId>,
     /// The message at which it became due.
     pub fired_at: Seq,
-    /// What it should pay attention to most, if the request for it said so.
+    /// What the summary should pay attention to most; `None` if its request named nothing.
     pub focus: Option<String>,
-    /// Names that the model left out, and that were added.
+    /// Names that the model's text lacked, and that were added to the text.
     pub added_names: Vec<String>,
-    /// Tokens sent to models for it, over all calls.
+    /// Tokens sent to models for this summary, over all calls.
     pub input_tokens: Tokens,
-    /// Tokens received from models, over all calls.
+    /// Tokens received from models for this summary, over all calls.
     pub output_tokens: Tokens,
-    /// What it cost, in the currency of the prices; `None` if there was no price.
+    /// What the model calls cost, in the currency of the prices; `None` if no model had a price.
     pub cost: Option<f64>,
-    /// How long it took to write, in milliseconds.
+    /// How long the summary took to write, in milliseconds.
     pub millis: u64,
-    /// When it was stored.
+    /// When the summary was stored.
     pub created: Timestamp,
 }
 
@@ -98,7 +99,8 @@ impl From<SummaryRow> for Summary {
 }
 
 impl EventBody {
-    /// Creates the event that this summary was stored or undone; `current` is the slot's current summary now.
+    /// Creates the event for a summary that was stored or undone. `current` is the id of the slot's current summary
+    /// after the change.
     pub(crate) fn summary_changed(row: &SummaryRow, state: SummaryState, current: Option<SummaryId>) -> Self {
         Self::Summary(SummaryChanged {
             summary: row.id,
@@ -112,7 +114,7 @@ impl EventBody {
         })
     }
 
-    /// Creates the event that a slot's summary failed, from the slot's row.
+    /// Creates the event for a failed summary from the row of its slot.
     pub(crate) fn summary_failed(row: &SlotRow) -> Self {
         Self::Failed(SummaryFailed {
             slot: row.name.as_str().into(),
@@ -124,7 +126,7 @@ impl EventBody {
     }
 }
 
-/// Returns by how many percent `after` is less than `before`, rounded to a tenth: 8 → 5 is 37.5.
+/// Returns by how many percent `after` is less than `before`, rounded to a tenth. From 8 to 5 it is 37.5.
 #[expect(clippy::cast_precision_loss, reason = "counts of messages are far below 2^52")]
 fn ratio(before: u64, after: u64) -> f64 {
     if before == 0 {

@@ -1,10 +1,11 @@
-//! The background worker: lease, plan, call a model, inspect, commit.
+//! The background worker: it leases a slot, plans the summary, calls a model, inspects the text and commits it.
 //!
-//! A worker leases one due slot at a time ([`crate::store::Store::lease`]), writes its due summaries in order, and releases
-//! it. While a model writes, the worker occupies no connection and no lock; it only renews the lease. Every commit carries
-//! the lease's fencing token. So a worker that stalled, or whose base was undone, changes nothing.
+//! A worker leases one due slot at a time ([`crate::store::Store::lease`]), writes its due summaries in order, and
+//! releases it. While a model writes, the worker occupies no connection and no lock; it only renews the lease. Every
+//! commit carries the lease's fencing token. So the store rejects the commit of a worker that has lost its lease, or
+//! whose previous summary was undone.
 //!
-//! Workers need no notification: they poll the store. A notification only shortens the wait.
+//! Workers need no notification, because they poll the store. A notification only makes them poll at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -31,14 +32,14 @@ use job::Job;
 /// Runs until `stop` is set, or until the last engine is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs = Jobs { shared: &shared, running: JoinSet::new(), leases: HashMap::new() };
-    // The workspace that was served last: other workspaces are served before it.
+    // The workspace whose slot was leased last. Slots of other workspaces are leased before its next slot.
     let mut last: Option<Arc<str>> = None;
     let max_jobs = max_jobs(shared.pace.workers);
     while !*stop.borrow() {
         // Read before the store is queried, so that a slot which becomes ready in between is not missed.
         let next_deferred = shared.models.permits.next_deferred();
         while jobs.running.len() < max_jobs {
-            // Created before the slot is leased, so that a due slot is never seen as neither waiting nor in progress.
+            // Created before the slot is leased, so that a due slot always counts as either waiting or in progress.
             let active = ActiveTask::new(&shared);
             let full =
                 full_workspaces(shared.pace.workers, jobs.leases.values().map(|lease| &lease.key.workspace));
@@ -67,20 +68,22 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = sleep(shared.pace.poll) => {}
             () = sleep_until(next_deferred.unwrap_or_else(Monotonic::now).into()), if free && next_deferred.is_some() => {}
             Some(ended) = jobs.running.join_next_with_id() => jobs.ended(ended).await,
-            // The last engine is dropped: no caller waits for the summaries in progress.
+            // The last engine was dropped, so no caller waits for the summaries in progress.
             changed = stop.changed() => if changed.is_err() { return jobs.finish(Duration::ZERO).await },
         }
     }
     jobs.finish(shared.pace.grace).await;
 }
 
-/// Returns the maximum number of jobs at the same time. One workspace, or one model, may use `workers` of them; another third is
-/// reserved for others, so that a slow model does not delay them. With one worker there is one job.
+/// Returns the maximum number of jobs at the same time: `workers` and a third more. One workspace or one model may use
+/// at most `workers` jobs. The other jobs are reserved for other workspaces and models, so that a slow model does not
+/// delay them. With one worker there is one job.
 fn max_jobs(workers: usize) -> usize {
     if workers > 1 { workers.saturating_add(workers.div_ceil(3)) } else { workers }
 }
 
-/// Returns how many jobs one workspace may have, and how many may wait for one model; `None` if there is only one job.
+/// Returns how many jobs one workspace may have. The same number of jobs may wait for one model. `None` if there is at
+/// most one job.
 fn share(workers: usize) -> Option<usize> {
     (workers > 1).then_some(workers)
 }
@@ -98,14 +101,16 @@ fn full_workspaces<'a>(workers: usize, jobs: impl Iterator<Item = &'a Arc<str>>)
 /// Appends per second above which the worker pauses between summaries.
 const BUSY_APPENDS_PER_SECOND: f64 = 200.0;
 
-/// How long the worker pauses during many appends: this many times the duration of the last summary.
+/// The pause during many appends, as a multiple of the time that the last summary took.
 const PAUSE_FACTOR: u32 = 7;
 
-/// Longest pause. A summary that a remote model wrote took long, but cost this machine little.
+/// Longest pause. Without this limit, the pause after a summary by a slow remote model would be long, although the call
+/// used little processor time.
 const MAX_PAUSE: Duration = Duration::from_millis(150);
 
-/// Returns how long the worker pauses, to leave the processors to requests, after a summary that took `took` and during which
-/// there were `appends` appends. Messages that become due in the pause are merged into one summary.
+/// Returns how long the worker pauses after a summary, to leave the processors to requests. `took` is how long the
+/// summary took, and `appends` is the number of appends in this time. Messages that become due in the pause are merged
+/// into one summary.
 fn pause_after(took: Duration, appends: u64) -> Duration {
     match appends as f64 > BUSY_APPENDS_PER_SECOND * took.as_secs_f64() {
         true => took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE),
@@ -158,11 +163,11 @@ impl Jobs<'_> {
         self.shared.notify_slot_changed();
     }
 
-    /// Waits for the summaries in progress, then releases the leases of the rest.
+    /// Waits up to `grace` for the summaries in progress. Then it aborts the unfinished ones and releases their leases.
     async fn finish(mut self, grace: Duration) {
         self.join(grace).await;
         let unfinished: Vec<Lease> = self.leases.values().cloned().collect();
-        // The tasks record what they spent.
+        // The aborted tasks record what they have spent.
         self.shared.signals.abort.send_replace(true);
         self.join(RECORD_TIMEOUT).await;
         self.running.shutdown().await;
@@ -183,14 +188,16 @@ impl Jobs<'_> {
 /// How long tasks may take to record what they spent, after they were stopped.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Writes what is due now, in one session or in all, and waits for what other tasks of this engine are writing.
+/// Writes the summaries that are due now, in one session or in all. Also waits for the summaries that other tasks of
+/// this engine are writing.
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut slot_changed = shared.signals.slot_changed.subscribe();
     loop {
         let released = loop {
-            // Read before the lease: a task that released a slot since then may have left some of its work.
+            // Read before a slot is leased. If a task releases a slot after this, it may have left some of its work, so
+            // the store is queried again.
             let released = shared.activity.released.load(Ordering::Acquire);
-            // Created before the slot is leased, so that a due slot is never seen as neither waiting nor in progress.
+            // Created before the slot is leased, so that a due slot always counts as either waiting or in progress.
             let active = ActiveTask::new(shared);
             let requested = Monotonic::now();
             match shared.store.lease(lease_request(shared, session.clone())).await? {
@@ -207,8 +214,9 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
     }
 }
 
-/// Returns whether a worker has leased a slot of the session, or, without a session, whether this engine has leased any.
-/// Slots that were set aside because too many workers wait for the same model count too.
+/// Returns whether summaries of the session are in progress in any engine. Without a session, returns whether summaries
+/// are in progress in this engine. Slots that were set aside because too many workers wait for the same model count
+/// too.
 async fn others_are_working(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
         return Ok(
@@ -233,7 +241,7 @@ fn lease_request(shared: &Shared, session: Option<SessionKey>) -> LeaseRequest {
     }
 }
 
-/// Counts the tasks that write summaries, and how often a slot was released.
+/// Counts a task as active until it is dropped. Then it counts the slot that the task has released.
 struct ActiveTask {
     shared: Arc<Shared>,
     leased: bool,
@@ -245,8 +253,8 @@ impl ActiveTask {
         Self { shared: Arc::clone(shared), leased: false }
     }
 
-    /// Works on one slot whose lease was requested at `requested`: as one of several workers, or in a caller's task. Returns how
-    /// many summaries were stored.
+    /// Works on one slot whose lease was requested at `requested`. `share` is how many workers may wait for one model;
+    /// `None` in a caller's task. Returns how many summaries were stored.
     async fn work(
         mut self,
         lease: Lease,
@@ -260,7 +268,7 @@ impl ActiveTask {
 
 impl Drop for ActiveTask {
     fn drop(&mut self) {
-        // Before the task is no longer counted: a reader that sees no task in progress must see this count too.
+        // The release is counted first. So a reader that sees no active task also sees the new number of releases.
         self.shared.activity.released.fetch_add(u64::from(self.leased), Ordering::AcqRel);
         self.shared.activity.working.fetch_sub(1, Ordering::AcqRel);
     }

@@ -7,10 +7,10 @@ Examples:
   epitome backup epitome-2026-03-14.db
   epitome verify --db epitome-2026-03-14.db
 
-An existing file is never replaced. The copy appears only when it is complete. --json is one object:
-from, to, bytes. Use pg_dump to copy a PostgreSQL database.";
+FILE must not exist yet; it is created only when the copy is complete. --json prints one object:
+from, to, bytes. This command copies SQLite files; copy a PostgreSQL database with pg_dump.";
 
-/// Copies the database into a new file, while it is in use
+/// Copies the database into a new file, even while the database is in use
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {

@@ -6,7 +6,8 @@ use epitome::model::{CheckError, CheckReport};
 use super::prelude::*;
 
 pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
-    // Building an engine finds errors that loading does not, such as a spend cap for a model without a price.
+    // Building an engine finds errors that loading the settings does not find, such as a spend cap for a model without
+    // a price.
     match Engine::builder().settings(loaded.patch.clone()).memory().await {
         Ok(engine) => engine.close().await,
         Err(error) => return Err(Failure::Setting(error.to_string())),
@@ -27,7 +28,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     match failed as u64 {
         0 => Ok(()),
         _ if show.json => Err(Failure::Reported(1)),
-        many => Err(Failure::Failed(format!("{} failed", count(many, "model")))),
+        many => Err(Failure::Failed(format!("{} failed the test", count(many, "model")))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! `epitome completions`: prints completions for a shell.
+//! `epitome completions`: prints the script for a shell's command-line completion.
 
 use clap_complete::Shell;
 
@@ -10,11 +10,11 @@ Examples:
   epitome completions zsh > ~/.zfunc/_epitome
   epitome completions fish > ~/.config/fish/completions/epitome.fish";
 
-/// Prints completions for a shell
+/// Prints the script for a shell's command-line completion
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// bash, elvish, fish, powershell or zsh
+    /// Shell: bash, elvish, fish, powershell or zsh
     #[arg(value_name = "SHELL", hide_possible_values = true)]
     shell: Shell,
 }

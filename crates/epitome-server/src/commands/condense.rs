@@ -1,8 +1,8 @@
 //! `epitome condense`: shortens the message list of one request.
 //!
-//! A filter that any program can start: JSON on standard input, JSON on standard output, and no database. If nothing is
-//! due, the output is the input, byte for byte. The condenser makes the decisions; this module reads, writes and reports.
-//! `--explain` is in `explain.rs`.
+//! The command reads JSON from standard input, writes JSON to standard output, and opens no database, so any program can
+//! use it. If the trigger is not met, the output is the input, byte for byte. The condenser makes the decisions; this
+//! module reads, writes and reports. `--explain` is in `explain.rs`.
 
 use std::io::{IsTerminal, Read};
 
@@ -21,25 +21,28 @@ Examples:
   epitome condense < request.json > shorter.json
   epitome condense --strategy recent --keep-messages 20 --force request.json
   epitome condense --trigger 'window(0.5)' --window 128000 --report report.json < messages.json
-  epitome condense --explain request.json                what would be removed, what stays, and why
+  epitome condense --explain request.json                show what would be removed and what stays
 
-The input is a whole request or a bare list of messages, in the format of OpenAI's chat completions,
-OpenAI's Responses or Anthropic's Messages. The output is the same with a shorter list; all other
-fields are unchanged. If nothing is due, the output is the input, byte for byte. The window is that
-of the request's model, if that model is recognised; --window overrides it. `local` writes the
-summaries, without a key or a network, unless --model or the settings name another model.
+The input is a whole request or only its list of messages, in the format of OpenAI's chat
+completions, OpenAI's Responses or Anthropic's Messages. The output has the same format, with a
+shorter list; all other fields are unchanged. If the trigger is not met, the output is the input,
+byte for byte. The window is the context window of the request's model, if Epitome recognises that
+model; --window overrides it. By default the built-in summarizer `local` writes the summaries,
+without a key or a network. --model or the settings select another model.
 
-Strategies: {STRATEGIES}. Each accepts what to keep,
-as in recent(messages(50)); pipeline(mask, summarize) runs several, one after the other.
+Strategies: {STRATEGIES}. Each accepts the
+messages that stay verbatim, as in recent(messages(50)). pipeline(mask, summarize) runs several
+strategies, one after the other.
 Triggers:
 {TRIGGERS}.
 
-A message with \"epitome\": {\"pinned\": true} always stays; {\"skip\": true} is never summarized.
-These flags stay in the output, so that a later run sees them too; --strip removes them.
+A message with \"epitome\": {\"pinned\": true} always stays; a message with {\"skip\": true} is never
+summarized. The output contains these flags, so that the next run sees them too; --strip removes
+them.
 
-Exit code 0: done, or nothing was due, or the model failed (then the list is unchanged or shortened
-without a model; a line on standard error and the report say so). Exit code 2: the input or a flag
-is wrong; nothing is written to standard output.";
+Exit code 0: the output is a valid request. If the model failed, the list is unchanged or was
+shortened without a model; a line on standard error and the report say so. Exit code 2: the input or
+a flag is invalid, and nothing is written to standard output.";
 
 /// Shortens the message list of one request; needs no database
 #[derive(clap::Args)]
@@ -50,7 +53,7 @@ pub(crate) struct Args {
     file: Option<PathBuf>,
     #[command(flatten)]
     wish: CondenseOptions,
-    /// Writes a report to FILE, as JSON (-: to standard error)
+    /// Writes a report to FILE, as JSON (- is standard error)
     #[arg(long, value_name = "FILE", conflicts_with = "explain")]
     report: Option<PathBuf>,
 }
@@ -93,18 +96,21 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
 
 fn condenser(loaded: &Loaded, request: &CondenseRequest) -> Result<Condenser, Failure> {
     request.condenser(Condenser::builder().settings(loaded.patch.clone())).map_err(|error| match error {
-        // Only the settings can be invalid here: nothing else was requested yet.
+        // At this point, only the settings can be invalid.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
         other => Failure::Engine(other),
     })
 }
 
-/// Reports on standard error: a failure of the model or, on a terminal, what was done.
+/// Prints to standard error that the model failed. On a terminal, also prints what was condensed.
 fn report_outcome(done: &CondenseOutcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
-        let why = done.report.problems.last().map_or("it returned no summary", String::as_str);
-        let what =
-            if done.report.condensed { "only model-free steps were done" } else { "the list is unchanged" };
+        let why = done.report.problems.last().map_or("the model returned no summary", String::as_str);
+        let what = if done.report.condensed {
+            "only the steps without a model were done"
+        } else {
+            "the list is unchanged"
+        };
         return show.error(format_args!("epitome: the model failed, and {what}: {why}"));
     }
     if show.watched {
@@ -121,7 +127,7 @@ fn read(file: Option<&Path>, max_bytes: u64) -> Result<String, Failure> {
         Some(file) => Box::new(std::fs::File::open(file).map_err(cannot)?),
         None if std::io::stdin().is_terminal() => {
             return Err(Failure::Misused(
-                "no input: name a FILE, or pipe it in: `epitome condense < request.json`".to_owned(),
+                "no input; give a FILE, or pipe a request in: `epitome condense < request.json`".to_owned(),
             ));
         }
         None => Box::new(std::io::stdin().lock()),
@@ -131,7 +137,7 @@ fn read(file: Option<&Path>, max_bytes: u64) -> Result<String, Failure> {
     from.take(max_bytes.saturating_add(1)).read_to_end(&mut all).map_err(cannot)?;
     if all.len() as u64 > max_bytes {
         return refused(&format!(
-            "over {} (limits.body); raise it with --set limits.body=N",
+            "is larger than {} (limits.body); raise the limit with --set limits.body=N",
             bytes(max_bytes)
         ));
     }
@@ -141,7 +147,7 @@ fn read(file: Option<&Path>, max_bytes: u64) -> Result<String, Failure> {
     String::from_utf8(all).or_else(|_| refused("is not UTF-8 text"))
 }
 
-/// Reports an unwritable `--report` path as a wrong flag (exit code 2).
+/// Converts the error for a `--report` file that cannot be written: the flag is invalid (exit code 2).
 fn report_not_writable(failure: Failure) -> Failure {
     match failure {
         Failure::Failed(problem) => Failure::Input(format!("--report: {problem}")),

@@ -1,4 +1,4 @@
-//! `epitome context`: prints a session within a token budget.
+//! `epitome context`: prints the context of a session, within a token budget.
 
 use epitome::rules::context::Empty;
 use epitome::{Context, ContextRequest};
@@ -15,11 +15,11 @@ Examples:
   epitome context ann --tokens 8000 --format anthropic | jq '. + {model: \"...\", max_tokens: 1024}'
   epitome context ann --as-of 120 --no-summary
 
-Text is for reading; a line on standard error says what the context contains. The other formats are
-one JSON object, ready to be sent to a provider. --json is the context with its full report. If
-nothing fits, nothing is printed and the exit code is 1.";
+The default format, text, is for reading; a line on standard error says what the context contains.
+Every other --format prints one JSON object that can be sent to a provider. --json prints the context
+with its full report. If no message fits, nothing is printed and the exit code is 1.";
 
-/// Prints a session within a token budget, ready to be sent to a model
+/// Prints the context of a session: its content in at most N tokens, for a model
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -27,14 +27,14 @@ pub(crate) struct Args {
     pub(super) session: SessionArgs,
     #[command(flatten)]
     query: ContextQuery,
-    /// Messages only, without a summary
+    /// Prints only messages, without a summary
     #[arg(long)]
     no_summary: bool,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = formats())]
     format: Option<Format>,
 }
 
-/// The provider's format; none for text.
+/// The provider's format to print. None means text.
 type Format = Option<Dialect>;
 
 const TEXT: &str = "text";
@@ -53,14 +53,15 @@ fn formats() -> String {
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
     if show.json && args.format.is_some() {
-        let problem = "--json prints the context with its report, --format a request: use one of them";
+        let problem =
+            "--json prints the context with its report, and --format prints a request; use only one of them";
         return Err(Failure::Misused(problem.to_owned()));
     }
     let (session, info) = database.session(args.session.name()?).await?;
     if let Some(seq) = args.query.as_of.filter(|seq| *seq > info.messages) {
         return Err(Failure::Failed(match info.messages {
-            0 => format!("--as-of {seq}: there are no messages yet"),
-            newest => format!("--as-of {seq}: the newest message is {newest}"),
+            0 => format!("--as-of {seq}: the session has no messages yet"),
+            newest => format!("--as-of {seq}: the session's newest message is {newest}"),
         }));
     }
     let request = ContextRequest { summary: !args.no_summary, ..args.query.request() };
@@ -72,15 +73,15 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         let budget = grouped(context.report.budget);
         let hint = match empty {
             Empty::NoMessages if info.messages == 0 => {
-                return Err(Failure::Failed("there is nothing to show: no messages yet".to_owned()));
+                return Err(Failure::Failed("the session has no messages yet".to_owned()));
             }
             Empty::NoMessages => {
-                let problem = "there is nothing to answer yet: no model accepts a list that has only system messages, \
-                            empty messages, or tool results without their calls";
+                let problem = "the session has no message that a model could answer: only system messages, empty messages, or \
+                            tool results without their calls";
                 return Err(Failure::Failed(problem.to_owned()));
             }
             Empty::NewestOverBudget if args.query.oversize != Some(OversizeIn::Clip) => {
-                "; --oversize clip shows an excerpt of it"
+                "; increase --tokens, or use --oversize clip to show an excerpt of the newest message"
             }
             _ => "; increase --tokens",
         };
@@ -97,12 +98,12 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// The object that `--json` prints. Over HTTP it is the same, without `through` and `encoding`.
+/// The object that `--json` prints: the object of the HTTP API, and the fields `through` and `encoding`.
 #[derive(Serialize)]
 struct ContextLine {
     #[serde(flatten)]
     context: ContextOut,
-    // In earlier releases these were not part of the report.
+    // Earlier releases had these two fields here and not in the report, so programs may still read them here.
     through: u64,
     encoding: String,
 }

@@ -10,8 +10,8 @@ Examples:
   epitome expand ann --slot short | less
   epitome expand ann --summary 42 --after 100 --limit 20
 
-Undone and superseded summaries can be expanded too, by their ids. With --json each line is a
-message.";
+With --summary, you can also expand a summary that is undone or no longer current. With --json each
+line is a message.";
 
 /// Shows the original messages that a summary covers
 #[derive(clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     pub(super) session: SessionArgs,
     #[command(flatten)]
     selector: SummarySelector,
-    /// Only messages after this one
+    /// Shows only messages after the message with this number
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
     /// Maximum number of messages (all)

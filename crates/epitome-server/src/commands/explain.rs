@@ -1,4 +1,4 @@
-//! `epitome explain`: shows what each summary covers, and why the next one is due or not.
+//! `epitome explain`: shows what each summary covers, and why the next summary is due or not.
 
 use epitome::settings::Money;
 use epitome::store::UsageSum;
@@ -10,18 +10,21 @@ use crate::show::{Style, bar};
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome explain ann          every slot: what it covers, why it is not due, what failed
-  epitome explain              the queue: what is due in any session
-  epitome explain 5f0a2c1b-91d4e07b3c22-c3e1a0b2      the session and slot of a line in the log
+  epitome explain ann          for each slot: what it covers, why it is due or not, what failed
+  epitome explain              the queue: the slots that are due, in all sessions
+  epitome explain 5f0a2c1b-91d4e07b3c22-c3e1a0b2      the session and slot that the log names so
   epitome explain ann --json | jq .slots[].why
 
-A line of the worker's log names a slot by a hash, because logs contain no names. The hash is found
-in all workspaces, and the slot's part of it may be left out.
+Logs contain no names, so the worker's log shows a hash in place of a session and its slot. `explain`
+finds the hash in all workspaces; you may leave out the last part, which is the slot.
 
 Outcomes of model calls, in the table at the end:
-  kept, reused      the reply became a summary; reused: an earlier reply, without another call
-  unused, dropped   the reply was good, but came too late; dropped: the call was stopped
-  busy, no_answer   the provider was overloaded; it failed, or did not answer in time
+  kept              the reply was stored as a summary
+  reused            an earlier reply was stored as a summary, without another call
+  unused            the reply was good, but came too late
+  dropped           the call was stopped
+  busy              the provider was overloaded
+  no_answer         the provider failed, or did not answer in time
   refused           the provider refused the request: wrong key, model or parameters
   too_long          the input was longer than the model accepts
   empty, cut_off, loops, too_long_answer, not_smaller, same_as_before, goes_on, declined, error_page
@@ -29,10 +32,10 @@ Outcomes of model calls, in the table at the end:
                     not shorter than what it replaces, the same as the previous summary, a
                     continued conversation, a refusal, an error page of a server in between
 
---json is one object: the session's totals, slots, settings and usage; without a session it is the
-queue.";
+--json prints one object: the session's totals, slots, settings and usage. Without a session, it
+prints the queue.";
 
-/// Shows what each summary covers, and why the next one is due or not
+/// Shows what each summary covers, and why the next summary is due or not
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -53,7 +56,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     explain(&session, show).await
 }
 
-/// Returns the session that a line of the log names by a hash, and prints which it is.
+/// Returns the session that the log shows as this hash, and prints the names of its workspace, session and slot.
 async fn logged(database: &Database, hash: &str, show: &mut Show) -> Result<Session, Failure> {
     let LoggedSlot { workspace, session, slot, scope } = database.engine.find_logged(hash).await?;
     let slot = slot.map_or(String::new(), |slot| format!(", slot \"{slot}\""));
@@ -90,13 +93,13 @@ async fn explain(session: &Session, show: &mut Show) -> Result<(), Failure> {
     show_usage(&usage, show)
 }
 
-/// The object that `--json` prints: the session as over HTTP, and its model calls.
+/// The object that `--json` prints: the session as in the HTTP API, and the usage of its model calls.
 #[derive(Serialize)]
 struct SessionObject {
     #[serde(flatten)]
     whole: SessionWhole,
     usage: Value,
-    // In earlier releases the session's fields were only in this object.
+    // Earlier releases had the session's fields only in this object, so programs may still read them here.
     session: SessionOut,
 }
 

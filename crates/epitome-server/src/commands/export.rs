@@ -1,4 +1,4 @@
-//! `epitome export`: writes stored messages in a format of choice.
+//! `epitome export`: writes stored messages in Epitome's or a provider's format.
 
 use epitome::SessionInfo;
 use epitome_lab::recording::{HEADER, REQUEST, system_prompt_field};
@@ -9,14 +9,14 @@ use crate::format::parse_flag;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome export ann > ann.jsonl                   all that is stored about each message
+  epitome export ann > ann.jsonl                   with all stored data of each message
   epitome export ann --format openai -o ann.jsonl  in OpenAI's format
   epitome export --all -o everything.jsonl         all sessions of the workspace
-  epitome import everything.jsonl --db other.db    imports them into another database
+  epitome import everything.jsonl --db other.db    import the file into another database
 
-One message per line. A message that came in the chosen format is written as it came, including
-unrecognised fields; a message from another format is converted. --all with a provider's format
-writes one conversation per line.";
+Writes one message per line. If a message was added in the chosen format, it is written as it was,
+including unrecognised fields. Messages in other formats are converted. --all with a provider's
+format writes one conversation per line.";
 
 /// Exports the messages of one session or of all sessions
 #[derive(clap::Args)]
@@ -24,12 +24,12 @@ writes one conversation per line.";
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
-    /// All sessions of the workspace
+    /// Exports all sessions of the workspace
     #[arg(long, conflicts_with_all = ["positional", "session"])]
     pub(super) all: bool,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = Dialect::names(&Dialect::all()), default_value_t = Dialect::EPITOME)]
     format: Dialect,
-    /// File to write (-, standard output); an existing file is not replaced
+    /// New file to write (standard output); must not exist yet
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -91,10 +91,11 @@ async fn write(
         }
         put(to, show, &format!("{}\n", json!({ HEADER: header })))?;
     }
-    // A conversation on one line has other fields before and after its messages.
+    // A conversation on one line also has the request's other fields, before and after its messages.
     let (one_line, mut closing) = (args.all && !native, None);
     let (mut after, mut messages) = (0, 0);
-    // Stops at the message that was the newest at the start: with a client that keeps appending, this would not end.
+    // Stops at the message that was the newest when the export started. Otherwise the loop would not end while a client
+    // appends messages faster than they are exported.
     while after < info.messages {
         let before = Some(info.messages.saturating_add(1));
         let page =
@@ -113,7 +114,7 @@ async fn write(
                 && is_bare(only)
                 && after == info.messages
             {
-                // The request's input was a plain text, not a list.
+                // The `input` of the original request was a plain text and not a list, so it is written as a text again.
                 let opening = opening.strip_suffix('[').unwrap_or(&opening);
                 let end = end.strip_prefix(']').unwrap_or(&end);
                 put(to, show, &format!("{opening}{only}{end}"))?;
@@ -141,18 +142,18 @@ async fn write(
     Ok(messages)
 }
 
-/// Returns a message in the form that a list requires.
+/// Returns a message in the form that a list requires: a plain text becomes a user message.
 fn as_list_item(wire: String) -> String {
     if is_bare(&wire) { format!("{{\"role\":\"user\",\"content\":{wire}}}") } else { wire }
 }
 
-/// Whether a message is a plain text. The input of a request may be one; in a list it would be no valid message.
+/// Whether a message is a plain text. The input of a request may be a plain text, but an item of a list may not.
 fn is_bare(wire: &str) -> bool {
     wire.starts_with('"')
 }
 
-/// Returns the text before and after the messages of a conversation on one line: its original fields, in their order.
-/// The flag is true if one of these fields contains the first message.
+/// Returns the JSON before and after the messages of a conversation on one line: the other fields of the original
+/// request, in their order. The flag is true if one of these fields, such as `system`, contains the first message.
 fn envelope(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (String, String, bool) {
     let list = format.format().about().list_field;
     let only_id = || {
@@ -185,7 +186,7 @@ fn envelope(format: Dialect, info: &SessionInfo, first: Option<&String>) -> (Str
                 has_first = true;
                 own.and_then(|own| first.get(own.message_field)).cloned().unwrap_or_default()
             }
-            // In another format this field contains what is a message here.
+            // Leaves out a field that another format uses for its messages or its system prompt.
             name if is_another(name) => continue,
             _ => value,
         };

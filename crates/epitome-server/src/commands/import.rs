@@ -21,37 +21,37 @@ use passes::{ImportPlan, Imported, InputFile, PassProgress};
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome import chat.jsonl                        one message per line: the session `chat`
+  epitome import chat.jsonl                        one message per line, as the session `chat`
   epitome import request.json --session ann        a whole request, or a list of messages
-  epitome import traces/*.jsonl                    one conversation per line, each named by its id
+  epitome import traces/*.jsonl                    one conversation per line; its id is the name
   agent-log | epitome import --session ann         from a pipe
 
-Accepts messages in OpenAI's chat and Responses formats, in Anthropic's, and the output of `epitome
-export`; the format is detected unless --format names it. Everything is checked before anything is
-added: unreadable lines are reported, and then nothing is imported unless --keep-going. The same
-command, run again, resumes an interrupted import and adds what a file has grown by. --json is one
-object: the number of messages, how many pieces were left out, and for each session how many
-messages were added and how many it had before (already_stored).";
+Accepts messages in OpenAI's chat and Responses formats, in Anthropic's format, and the output of
+`epitome export`. By default the format is detected. All lines are checked first: if any line is
+invalid, the command reports it and imports nothing, except with --keep-going. If you run the same
+command again, it resumes an interrupted import and adds the new lines of a file. --json prints one
+object: the number of messages, the number of invalid lines that were left out, and for each session
+the numbers of messages that were added and that it already had (already_stored).";
 
 /// Imports recorded conversations as sessions
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Files to import; - or none for standard input
+    /// Files to import (standard input, or -)
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Session name (the file's name); of several sessions, their prefix
+    /// Session name (the file's name), or the prefix of several names
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
-    /// Skips what cannot be read, and imports the rest
+    /// Skips invalid lines, and imports the rest
     #[arg(long)]
     keep_going: bool,
-    /// Appends everything, without comparing it with the session's messages
+    /// Appends all messages, without comparing them with the session's
     #[arg(long)]
     append: bool,
-    /// Leaves the summaries to the next process that works on the database
+    /// Writes no summaries: a server, or the next command, writes them
     #[arg(long)]
     no_wait: bool,
 }
@@ -65,7 +65,7 @@ const TICK: Duration = Duration::from_millis(100);
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     let spool = Spool::of(args).await?;
-    // A missing database is created only after the check has found messages to import.
+    // If the database is missing, it is created only after the check has found messages to import.
     let existing = Database::open_if_exists(loaded).await?;
     let settings = match &existing {
         Some(database) => database.workspace.settings().await?,
@@ -83,7 +83,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
         Some(database) => database,
         None => Database::open_or_create(loaded).await?,
     };
-    cleanup::set_message(Some("interrupted: the messages added so far stay; the same command resumes"));
+    cleanup::set_message(Some(
+        "interrupted: the messages added so far stay; run the same command to resume the import",
+    ));
     let sessions = import(plan, &database, left_out, show).await?;
     if !args.no_wait {
         summarize(&database, &sessions, show).await?;
@@ -97,7 +99,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// Reads everything, reports what cannot be read, and returns how many pieces that are.
+/// Checks all files, and prints what cannot be imported. Returns the number of messages and lines that cannot be
+/// imported.
 async fn check(plan: &Arc<ImportPlan>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
     let checking = Arc::clone(plan);
     let checked = with_progress("checking", plan, show, move |pass| checking.check(pass)).await??;
@@ -110,11 +113,13 @@ async fn check(plan: &Arc<ImportPlan>, keep_going: bool, show: &mut Show) -> Res
     }
     if checked.bad > 0 && !keep_going {
         let bad = count(checked.bad, "problem");
-        let problem = format!("{bad}: nothing was imported; fix the input, or skip these with --keep-going");
+        let problem = format!(
+            "{bad}: nothing was imported; fix the input, or skip the invalid lines with --keep-going"
+        );
         return Err(Failure::Setting(problem));
     }
     match checked.messages {
-        0 => Err(Failure::Setting("there are no messages to import".to_owned())),
+        0 => Err(Failure::Setting("the input contains no messages".to_owned())),
         _ => Ok(checked.bad),
     }
 }
@@ -132,7 +137,7 @@ async fn import(
     let added: u64 = done.iter().map(|imported| imported.added).sum();
     if result.is_err() && added > 0 {
         let added = count(added, "message");
-        show.note(format!("added before that: {added}; the same command resumes"))?;
+        show.note(format!("{added} added before the error; run the same command to resume the import"))?;
     }
     result.map(|()| done)
 }
@@ -152,13 +157,14 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     Ok(())
 }
 
-/// Returns the message up to which all due slots are summarized. Errors are ignored: this is only for the progress.
+/// Returns the last message that all due slots have summarized. Ignores errors, because the number is only shown as
+/// progress.
 async fn covered(session: &Session) -> u64 {
     let slots = session.explain().await.map(|explained| explained.slots).unwrap_or_default();
     slots.iter().filter(|slot| slot.due.is_some()).map(|slot| slot.covered).min().unwrap_or(0)
 }
 
-/// Maximum number of sessions that are reported one by one.
+/// Maximum number of sessions that are printed one by one.
 const MAX_LISTED: usize = 20;
 
 fn report(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), Failure> {
@@ -190,7 +196,7 @@ fn report(sessions: &[Imported], left_out: u64, show: &mut Show) -> Result<(), F
         ))?;
     }
     if left_out > 0 {
-        show.line(format!("left out: {}", count(left_out, "piece")))?;
+        show.line(format!("left out: {}", count(left_out, "invalid line")))?;
     }
     Ok(())
 }
@@ -215,7 +221,8 @@ async fn with_progress<T: Send + 'static>(
     done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
-/// Copies of piped input in temporary files, because the input is read twice. Removed when dropped.
+/// Temporary files with copies of piped input, which is needed because an import reads its input twice. Dropping this
+/// removes the files.
 struct Spool {
     /// Folders of the temporary files.
     folders: Vec<(PathBuf, CleanupGuard)>,
@@ -223,17 +230,17 @@ struct Spool {
     piped: bool,
 }
 
-/// Session name for input that has no name.
+/// Session name for standard input.
 const UNNAMED: &str = "import";
 
 impl Spool {
     async fn of(args: &Args) -> Result<Self, Failure> {
         let is_piped = |file: &Path| file.as_os_str() == "-";
         if args.files.iter().filter(|file| is_piped(file)).count() > 1 {
-            return Err(Failure::Misused("standard input (-) is named twice".to_owned()));
+            return Err(Failure::Misused("standard input (-) is given twice; give it only once".to_owned()));
         }
         if args.files.is_empty() && io::IsTerminal::is_terminal(&io::stdin()) {
-            return Err(Failure::Misused("no input: name a file, or pipe it in".to_owned()));
+            return Err(Failure::Misused("no input; give a FILE, or pipe messages in".to_owned()));
         }
         let stdin = [PathBuf::from("-")];
         let files = if args.files.is_empty() { &stdin } else { args.files.as_slice() };
@@ -247,13 +254,14 @@ impl Spool {
             } else {
                 match std::fs::metadata(file) {
                     Ok(found) if found.is_dir() => {
-                        let problem = format!("{shown} is a folder; name the files in it");
+                        let problem =
+                            format!("{shown} is a folder; give the files in it, as in {shown}/*.jsonl");
                         return Err(Failure::Failed(problem));
                     }
                     Ok(found) if !found.is_file() => {
                         InputFile { path: spool.copy(Some(file), &shown).await?, shown }
                     }
-                    // If the file cannot be examined, opening it will report the error.
+                    // If the metadata cannot be read, opening the file later reports the error.
                     _ => InputFile { path: file.clone(), shown },
                 }
             };
@@ -262,8 +270,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Copies a pipe, or standard input if no file is named, and returns the path of the copy. Each copy is in its own
-    /// folder, so that it keeps the file's name: the session is named after it.
+    /// Copies a pipe, or standard input if `file` is None. Returns the path of the copy. Each copy is in a folder of its own
+    /// and has the name of the original file, because the session gets this name.
     async fn copy(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("cannot copy {shown} to a temporary file: {error}"));
         let name = format!("epitome-import-{}", cleanup::random_suffix());
@@ -288,7 +296,7 @@ impl Spool {
         }
     }
 
-    /// Returns the session name to use. Standard input has no name, so it gets a default.
+    /// Returns the session name from the flag, or a default for standard input. None means that the file's name is used.
     fn session(&self, args: &Args) -> Option<String> {
         args.session.clone().or_else(|| self.piped.then(|| UNNAMED.to_owned()))
     }
@@ -297,7 +305,7 @@ impl Spool {
 impl Drop for Spool {
     fn drop(&mut self) {
         for (folder, _) in &self.folders {
-            // An error is ignored: the copy is not used any more.
+            // An error is ignored, because the copy is no longer needed.
             let _ = std::fs::remove_dir_all(folder);
         }
     }

@@ -1,7 +1,7 @@
 //! `epitome keys`: creates, lists and revokes keys for the HTTP API.
 //!
-//! Keys are in the database, where a running server looks them up at every request. So a key that is created or revoked
-//! here takes effect there at once. `epitome::key` defines what a key may do; `epitome_http::gate` checks it.
+//! Keys are in the database, where a running server reads them at every request. So a created or revoked key takes
+//! effect in the server at once. `epitome::key` defines what a key may do; `epitome_http::gate` checks it.
 
 use epitome::key::{Key, NewKey, Rights};
 use epitome::rules::message::Timestamp;
@@ -17,8 +17,8 @@ Examples:
   epitome keys list
   epitome keys revoke 5b1f09c2d4e8a637
 
-A key is sent as `authorization: Bearer KEY`. These commands work while a server is running, and
-take effect there at once.";
+A client sends its key as `authorization: Bearer KEY`. These commands also work while the server
+is running, and the server applies each change at once.";
 
 /// Creates, lists and revokes keys for the HTTP API
 #[derive(clap::Args)]
@@ -69,9 +69,10 @@ Examples:
   epitome keys create --workspace team-a --rights read --expires 2027-01-01
   KEY=$(epitome keys create --rights write)     for the workspace `default`
 
-Only the secret goes to standard output; the server stores only its hash. A read key reads one
-workspace; a write key reads and writes it. An admin key creates and revokes keys, reads /metrics,
-and reads and writes the workspace that the header x-epitome-workspace names.";
+The command prints only the secret to standard output; the database stores only its hash. A read key
+can read one workspace; a write key can read and write one workspace. An admin key can create and
+revoke keys, read /metrics, and read and write any workspace: the header x-epitome-workspace selects
+the workspace.";
 
 /// Creates a key and shows its secret, only this once
 #[derive(clap::Args)]
@@ -83,7 +84,7 @@ struct Create {
     /// Creates a key for the operator of the server, for all workspaces
     #[arg(long, conflicts_with = "rights")]
     admin: bool,
-    /// Label of the key in the list
+    /// Label that `keys list` shows
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
     /// Expires after a duration (12h, 30d) or at a time (2027-01-01, UTC)
@@ -103,7 +104,8 @@ impl Create {
     /// Returns the key to create.
     fn new_key(&self, loaded: &Loaded, now: Timestamp) -> Result<NewKey, Failure> {
         if self.admin && loaded.workspace_from_flag().is_some() {
-            let problem = "an admin key is for all workspaces; remove --workspace, or use --rights";
+            let problem =
+                "an admin key is for all workspaces; remove --workspace, or use --rights instead of --admin";
             return Err(Failure::Misused(problem.to_owned()));
         }
         let (workspace, rights) = match self.rights {
@@ -140,9 +142,10 @@ Examples:
   epitome keys list --workspace team-a          only the keys of one workspace
   epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
 
-Oldest first, of all workspaces unless --workspace names one. With --json each line is a key: id,
-workspace (null for an admin key), rights, label, created_at, expires_at, revoked_at, and state:
-good, expired or revoked. Secrets are not stored, so none is shown.";
+Lists the keys of all workspaces, or with --workspace those of one workspace. The oldest key comes
+first. With --json each line is a key: id, workspace (null for an admin key), rights, label,
+created_at, expires_at, revoked_at, and state (good, expired or revoked). Secrets are not stored, so
+they cannot be shown.";
 
 /// Lists all keys, including revoked ones
 #[derive(clap::Args)]
@@ -154,7 +157,7 @@ const PAGE: usize = 1_000;
 
 async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> Result<(), Failure> {
     let mut keys: Vec<Key> = Vec::new();
-    // A page that is not full is the last one.
+    // If a page is not full, it is the last page.
     while keys.len().is_multiple_of(PAGE) {
         let after = keys.last().map(|key| key.id.as_str());
         let page = database.engine.keys().list(workspace, after, PAGE).await?;
@@ -163,7 +166,7 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
         }
         keys.extend(page);
     }
-    // Pages are ordered by id, and ids are random.
+    // Pages are ordered by id, and ids are random, so the keys are sorted by their creation here.
     keys.sort_by(|one, other| (one.created, &one.id).cmp(&(other.created, &other.id)));
     let mut table = Table::new(&["id", "workspace", "rights", "label", "created", "expires", "state"]);
     for key in &keys {
@@ -194,10 +197,11 @@ async fn list(workspace: Option<&str>, database: &Database, show: &mut Show) -> 
 
 const REVOKE_EXAMPLES: &str = "\
 Examples:
-  epitome keys revoke 5b1f09c2d4e8a637          by its id, from `epitome keys list`
+  epitome keys revoke 5b1f09c2d4e8a637          the id is shown by `epitome keys list`
 
-A revoked key cannot be restored; create a new one instead. Requests with it are refused from now
-on, and event streams that were opened with it end. The key's secret works too, in place of its id.";
+The server refuses requests with a revoked key at once, and closes event streams that were opened
+with the key. A revoked key cannot be restored; create a new key instead. In place of the id, you can
+give the key's secret.";
 
 /// Revokes a key immediately
 #[derive(clap::Args)]
@@ -214,7 +218,7 @@ async fn revoke(
     database: &Database,
     show: &mut Show,
 ) -> Result<(), Failure> {
-    // Accepts a secret too: when a secret has leaked, its id may not be at hand.
+    // Accepts a secret in place of the id: if a secret has leaked, the user may not have the id.
     let id = match args.id.strip_prefix("epk_") {
         Some(rest) => rest.split('_').next().unwrap_or_default(),
         None => &args.id,

@@ -11,8 +11,8 @@ Examples:
   epitome list --limit 20 --after support-41     the next page
   epitome list --json | jq -r .name              one session name per line
 
-With --json each line is a session: name, messages, turns, tokens, created_at, updated_at, and its
-slots, with the last message that each summary covers (`covered`).";
+With --json each line is a session: name, messages, turns, tokens, created_at, updated_at, and
+slots. In each slot, `covered` is the last message that its summary covers.";
 
 /// Lists the stored sessions
 #[derive(clap::Args)]
@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// Maximum number of sessions
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = super::whole, allow_negative_numbers = true)]
     limit: u64,
-    /// Only sessions after this name, in alphabetical order
+    /// Lists only sessions whose names come after this name alphabetically
     #[arg(long, value_name = "SESSION")]
     after: Option<String>,
 }
@@ -29,7 +29,7 @@ pub(crate) struct Args {
 /// Number of sessions per query to the store.
 const PAGE: u64 = 100;
 
-/// One line of JSON output: the session, and what its summaries cover.
+/// One line of JSON output: a session, and the messages that its summaries cover.
 #[derive(Serialize)]
 struct SessionLine {
     #[serde(flatten)]
@@ -42,7 +42,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let (mut after, mut left, mut more, mut shown) = (args.after.clone(), args.limit, false, 0);
     while left > 0 {
         let limit = left.min(PAGE);
-        // Reads one more than is shown, to learn whether there are more.
+        // Reads one session more than it shows, to see whether there are more.
         let with_next = usize::try_from(limit.saturating_add(1)).unwrap_or(1_000);
         let page = database.workspace.sessions(after.as_deref(), with_next).await?;
         more = page.len() as u64 > limit;
@@ -75,7 +75,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         _ => show.table(&table)?,
     }
     match after.filter(|_| more) {
-        Some(last) => show.note(format!("there are more: --after {last:?}")),
+        Some(last) => show.note(format!("there are more sessions; use --after {last:?}")),
         None => Ok(()),
     }
 }

@@ -60,7 +60,7 @@ fn part_text(part: &Part, style: Style) -> String {
     }
 }
 
-/// Describes the covered messages, as in `messages 1-440`.
+/// Describes the messages that a summary covers, as in `messages 1-440`. `through` is the last of them; 0 means none.
 pub(super) fn covered(through: u64) -> String {
     if through == 0 { "no messages".to_owned() } else { format!("messages 1-{through}") }
 }
@@ -83,11 +83,11 @@ pub(super) fn summary_line(summary: &epitome::Summary) -> String {
     ))
 }
 
-/// Maximum number of causes that are reported.
+/// Maximum number of causes that [`report_overdue`] prints.
 const MAX_CAUSES: usize = 3;
 
-/// Reports why summaries of these sessions are overdue: each cause once, with one session that it affects. If the
-/// queue cannot be read, nothing is reported: the command itself succeeded.
+/// Prints why summaries of these sessions are overdue: each cause once, with one of the sessions that it affects. If the
+/// queue cannot be read, it prints nothing, because the command itself succeeded.
 pub(super) async fn report_overdue(
     workspace: &Workspace,
     sessions: &HashSet<&str>,

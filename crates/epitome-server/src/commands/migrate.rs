@@ -15,34 +15,36 @@ use crate::settings::{Address, parse_location};
 const EXAMPLES: &str = "\
 Examples:
   epitome migrate --from sqlite:epitome.db --to postgres://epitome@db.example/epitome
-  EPITOME_DB=postgres://… epitome migrate --from epitome.db    hides the password
+  EPITOME_DB=postgres://… epitome migrate --from epitome.db    password not in process lists
   epitome migrate --from epitome.db --to postgres://… --verify-only
 
-Everything is moved, with all ids: sessions, messages, summaries, keys, authors, usage, events, and
-what the proxy stores. Not moved: sessions that are being deleted, and forks that are not finished.
-Stop the server that uses the file first: the file is only read, and a move is not completed if
-another process writes to the file meanwhile. The PostgreSQL database must exist and contain no
-tables of Epitome; the move creates them. After an interruption, the same command resumes the move.
-At the end both sides are read and compared row by row. Only then can the database be used. Searches
-find everything at once, and are fast again when the word index has been rebuilt.
+The command copies all data with its ids: sessions, messages, summaries, keys, authors, usage,
+events, and the proxy's conversations. It does not copy sessions that are being deleted, and forks
+that are not finished. The file is not changed.
 
---json is one object: from, to, rows, left_out, and for each table its rows and their checksum. The
-exit code is 1 if the move failed or was not completed.";
+First stop the server that uses the file: the move fails if another process writes to the file. The
+PostgreSQL database must exist and have no tables of Epitome; the command creates them. If the
+command is interrupted, run it again, and it resumes the move. At the end it compares both sides row
+by row. Only after that can the PostgreSQL database be used. Searches find all messages at once, but
+are slower until the search index is rebuilt.
 
-/// Moves a SQLite database into PostgreSQL, and compares both
+--json prints one object: from, to, rows, left_out, and for each table its rows and their checksum.
+The exit code is 1 if the move failed or was not completed.";
+
+/// Moves a SQLite database into PostgreSQL, and checks that both are the same
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// SQLite file to move
     #[arg(long, value_name = "sqlite:PATH")]
     from: String,
-    /// PostgreSQL database to move into (the database of the settings)
+    /// PostgreSQL database to move into (the setting server.db)
     #[arg(long, value_name = "postgres://…")]
     pub(super) to: Option<String>,
-    /// Discards what an unfinished move left there, and starts again
+    /// Discards the rows of an unfinished move, and starts again
     #[arg(long, alias = "anew", conflicts_with = "verify_only")]
     restart: bool,
-    /// Moves nothing; only compares both sides
+    /// Only compares the file with the database, and moves nothing
     #[arg(long)]
     verify_only: bool,
     /// Number of rows per batch, for tests
@@ -50,7 +52,7 @@ pub(crate) struct Args {
     piece: Option<u64>,
 }
 
-/// How often progress is shown: in place on a terminal, and elsewhere as one more line each time.
+/// How often the progress is updated: on a terminal after `TICK`, elsewhere as a new line after `LINE_INTERVAL`.
 const TICK: Duration = Duration::from_millis(100);
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -69,14 +71,16 @@ pub(super) async fn run(
     if let Some(rows) = args.piece {
         options.rows = usize::try_from(rows).unwrap_or(usize::MAX);
     }
-    cleanup::set_message(Some("interrupted: the rows moved so far stay; the same command resumes the move"));
+    cleanup::set_message(Some(
+        "interrupted: the rows moved so far stay; run the same command to resume the move",
+    ));
     let moved = move_with_progress(&from, &to, options, show).await.map_err(|error| move_failure(&error))?;
     report(args, &from, &to, &moved, show)
 }
 
 fn source_file(args: &Args, environment: &Environment) -> Result<PathBuf, Failure> {
     let expected =
-        || Failure::Setting("--from: expected a SQLite file, as its path or sqlite:PATH".to_owned());
+        || Failure::Setting("--from: expected the path of a SQLite file, or sqlite:PATH".to_owned());
     match parse_location(&args.from, environment, Path::new("")) {
         Ok(DbLocation::Sqlite(path)) => Ok(path),
         Ok(DbLocation::Postgres(_)) => Err(expected()),
@@ -90,7 +94,7 @@ fn target_address(args: &Args, loaded: &Loaded) -> Result<Address, Failure> {
         (Some(to), _) => Address::parse(to).ok_or_else(|| Failure::Setting(format!("--to: {expected}"))),
         (None, DbLocation::Postgres(address)) => Ok(address.clone()),
         (None, DbLocation::Sqlite(_)) => Err(Failure::Misused(format!(
-            "--to is missing: {expected}, in --to or as the database of the settings"
+            "no PostgreSQL database to move into; add --to, or set server.db: {expected}"
         ))),
     }
 }
@@ -123,11 +127,11 @@ async fn move_with_progress(
         progress.bar.set_length(of);
         progress.bar.set_position(rows.min(of));
         progress.bar.set_message(format!("rows ({table})"));
-        // Without a terminal: one line at each stage and every 10 seconds.
+        // Without a terminal, prints one line at the start of each stage and then every 10 seconds.
         let due = last_line.is_none_or(|(before, at)| before != stage || at.elapsed() >= LINE_INTERVAL);
         if !show.watched && !show.json && due {
             last_line = Some((stage, Instant::now()));
-            // A write error is ignored here; the output at the end reports it.
+            // A write error is ignored here, because printing the result at the end fails with the same error.
             let _ =
                 show.note(format!("{action} {table}: {} of {} rows in total", grouped(rows), grouped(of)));
         }
@@ -136,7 +140,9 @@ async fn move_with_progress(
 
 fn move_failure(error: &MigrateError) -> Failure {
     let hint = match error {
-        MigrateError::OtherFile | MigrateError::Differs { .. } => " (--restart)",
+        MigrateError::OtherFile | MigrateError::Differs { .. } => {
+            "; `--restart` discards the unfinished move and starts again"
+        }
         _ => "",
     };
     Failure::Failed(format!("{error}{hint}"))
@@ -166,7 +172,7 @@ fn report(args: &Args, from: &Path, to: &Address, moved: &Migrated, show: &mut S
     show.table(&table)?;
     if moved.left_out > 0 {
         let left = count(moved.left_out, "row");
-        show.line(format!("left out: {left} whose key PostgreSQL cannot store (U+0000)"))?;
+        show.line(format!("not copied: {left} whose key contains U+0000, which PostgreSQL cannot store"))?;
     }
     let (from, rows) = (from.display(), count(rows, "row"));
     match args.verify_only {

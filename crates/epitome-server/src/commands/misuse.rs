@@ -1,4 +1,4 @@
-//! Turns clap's errors into one line each, with the name that the user probably meant.
+//! Turns each error of clap into one line, with the name that the user probably meant.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
@@ -24,7 +24,7 @@ pub(super) fn failure(error: &Error, mut cli: Command, command: Option<&str>) ->
             Failure::Misused("missing command".to_owned())
         }
         _ => match first_paragraph(error) {
-            // The flag's own parser suggests a value.
+            // A message that ends with a question comes from the flag's own parser and already suggests a value.
             problem if problem.ends_with('?') => Failure::Setting(problem),
             problem => Failure::Misused(problem),
         },
@@ -44,7 +44,7 @@ fn unknown_argument(word: &str, cli: &Command) -> Failure {
     suggest(problem, &similar)
 }
 
-/// Describes a value that is not one of a flag's fixed words.
+/// Describes a value that is not one of the words that the flag accepts.
 fn invalid_value(error: &Error) -> Failure {
     let text = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (flag, value) = (text(ContextKind::InvalidArg), text(ContextKind::InvalidValue));
@@ -56,13 +56,13 @@ fn invalid_value(error: &Error) -> Failure {
     suggest(problem, &similar_names(&value, words.iter().map(String::as_str), 3))
 }
 
-/// With a suggestion, the error needs no pointer to `--help`.
+/// Adds the suggestions to an error. With a suggestion, the error does not mention `--help`.
 fn suggest(problem: String, similar: &[impl AsRef<str>]) -> Failure {
     let similar: Vec<&str> = similar.iter().map(AsRef::as_ref).collect();
     match similar.as_slice() {
         [] => Failure::Misused(problem),
         [name] => Failure::Setting(format!("{problem}; did you mean {name}?")),
-        names => Failure::Setting(format!("{problem}; similar are {}", names.join(", "))),
+        names => Failure::Setting(format!("{problem}; similar names: {}", names.join(", "))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Imports that nearly every command needs: the database, the settings, output and errors.
+//! Re-exports the items that most commands use: the database, the settings, output and errors.
 
 pub(super) use std::path::{Path, PathBuf};
 pub(super) use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! `epitome search`: searches messages by their words.
+//! `epitome search`: searches messages for words.
 
 use epitome::{Remedy, SearchHit};
 
@@ -12,18 +12,18 @@ Examples:
   epitome search 7071 --session ann --limit 3
   epitome search --json refund | jq .message.seq
 
-All words must occur in a message, in any order. A word also matches inside a longer word, in upper
-or lower case and in any script. The newest match comes first. With --json each line is a match:
-session, message, excerpt.";
+Finds messages that contain all the words, in any order. A word also matches inside a longer word, in
+upper or lower case and in any script. The newest match comes first. With --json each line is a
+match: session, message, excerpt.";
 
-/// Searches messages by their words, summarized or not
+/// Searches all messages for words, also messages that are summarized
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// Words to search for; an argument with spaces is a phrase
     #[arg(value_name = "WORDS", required = true)]
     words: Vec<String>,
-    /// Only in this session
+    /// Searches only this session
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
     /// Maximum number of matches
@@ -68,14 +68,14 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         }
     };
     if !show.json && left == args.limit {
-        show.note("nothing found")?;
+        show.note("no message found")?;
     } else if !show.json && more {
-        show.note(format!("there are more: --limit {}", args.limit.saturating_mul(5)))?;
+        show.note(format!("there are more matches; use --limit {}", args.limit.saturating_mul(5)))?;
     }
     Ok(())
 }
 
-/// Builds the query from the arguments. An argument with spaces is a phrase, unless it contains quotes itself.
+/// Builds the query from the arguments. An argument with spaces becomes a phrase in quotes, if it has no quotes yet.
 fn query(words: &[String]) -> String {
     let quoted = |word: &String| match word.contains(char::is_whitespace) && !word.contains('"') {
         true => format!("\"{word}\""),
@@ -99,7 +99,7 @@ fn fold(c: char) -> char {
     c.to_lowercase().next().unwrap_or(c)
 }
 
-/// Returns a match as HTTP does, with the cursor that earlier releases had in each match.
+/// Returns a match as the HTTP API does, and adds the field `cursor`, which earlier releases had in each match.
 fn as_json(hit: SearchHit) -> Value {
     let cursor = json!(hit.cursor);
     let mut object = search_hit(hit);

@@ -17,35 +17,36 @@ use crate::signals::Signals;
 const EXAMPLES: &str = "\
 Examples:
   epitome serve                                 on http://127.0.0.1:7878, no keys required
-  epitome serve --listen 127.0.0.1:0            on any free port; the address is printed
-  epitome serve --listen 0.0.0.0:7878           for other machines; callers need keys
-  epitome keys create --admin                   the first key, also while the server runs
+  epitome serve --listen 127.0.0.1:0            on any free port; prints the address
+  epitome serve --listen 0.0.0.0:7878           for other machines; clients need keys
+  epitome keys create --admin                   create a key; the server may be running
   epitome serve --shadow                        the proxy only reports what it would save
   epitome serve --openai-upstream http://127.0.0.1:8000
-  epitome serve --db postgres://db/epitome      one of several nodes that share a PostgreSQL
+  epitome serve --db postgres://db/epitome      one of several nodes on one PostgreSQL database
   epitome serve --db postgres://db/epitome --role worker --listen 127.0.0.1:0
 
-On a loopback address no keys are required. On any other address they are, except with
---require-keys never. A key belongs to one workspace. Without a key the workspace is `default`, or
-the one that the header x-epitome-workspace names.
+On a loopback address no keys are required. On any other address keys are required, except with
+--require-keys never. A key belongs to one workspace. A request without a key uses the workspace in
+its header x-epitome-workspace, or `default`.
 
-Requests to /openai/v1 and /anthropic are proxied to the provider, and long conversations are
-condensed to fit the model's window: change only a client's base_url. The caller's provider key is
-forwarded. Epitome's own key, if keys are required, is sent in the header x-epitome-key.
+The server forwards requests to /openai/v1 and /anthropic to the provider, and condenses long
+conversations so that they fit the model's window. In the client, change only base_url. The server
+forwards the client's provider key. If Epitome's keys are required, the client sends its Epitome key
+in the header x-epitome-key.
 
-All flags except --log-requests can also be set in the environment (EPITOME_SERVER_REQUIRE_KEYS,
+Every flag except --log-requests is also a setting: in the environment (EPITOME_SERVER_REQUIRE_KEYS,
 EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
 
-/v3 serves Honcho's API: Honcho's client works with http://127.0.0.1:7878 as base_url.
+The routes under /v3 are Honcho's API: in Honcho's client, set base_url to http://127.0.0.1:7878.
 
-Nodes that share a PostgreSQL database share all data. A node serves requests and writes summaries
-(--role all), only serves requests (api), or only writes summaries (worker: it serves only /healthz,
-/readyz and /metrics). In the environment, the database's password is not visible in process lists:
-EPITOME_DB=postgres://USER:PASSWORD@HOST:PORT/DATABASE.
+Nodes that share a PostgreSQL database share all data. With --role all, a node serves requests and
+writes summaries. With --role api, it writes no summaries. With --role worker, it writes summaries
+and serves only /healthz, /readyz and /metrics. Process lists show flags, so put an address with a
+password into the environment: EPITOME_DB=postgres://USER:PASSWORD@HOST:PORT/DATABASE.
 
-All other commands see the same data, and can be used while the server runs. SIGTERM and Ctrl-C shut
-the server down in order: it answers requests in progress, and finishes or hands back summaries in
-progress.";
+All other commands use the same data, and work while the server runs. On SIGTERM or Ctrl-C the
+server answers the requests in progress, finishes the summaries in progress or leaves them to other
+processes, and exits.";
 
 /// Serves the HTTP API and the proxy
 #[derive(clap::Args)]
@@ -57,22 +58,22 @@ pub(crate) struct Args {
     /// Node's role: all, api (no summaries), worker (only summaries)
     #[arg(long, value_name = "ROLE")]
     role: Option<String>,
-    /// When callers need keys: off-loopback, always, never
+    /// When clients need keys: off-loopback, always, never
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
-    /// Level: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
+    /// Log level: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Format: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
+    /// Log format: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Proxies /openai/v1/x to URL/v1/x (https://api.openai.com)
+    /// Forwards /openai/v1/x to URL/v1/x (https://api.openai.com)
     #[arg(long, value_name = "URL")]
     openai_upstream: Option<String>,
-    /// Proxies /anthropic/v1/x to URL/v1/x (https://api.anthropic.com)
+    /// Forwards /anthropic/v1/x to URL/v1/x (https://api.anthropic.com)
     #[arg(long, value_name = "URL")]
     anthropic_upstream: Option<String>,
-    /// The proxy changes nothing, and reports what it would save
+    /// Forwards all requests unchanged, and reports what the proxy would save
     #[arg(long)]
     shadow: bool,
     /// Writes each proxied request to FILE, with its content (JSONL)
@@ -87,7 +88,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the flags that are settings: flag, key, value.
+    /// Returns the flags that are also settings: the flag, the setting's key, and the value.
     pub(super) fn settings(&self) -> Vec<OwnFlag> {
         let all = [
             ("--listen", "server.listen", &self.listen),
@@ -113,8 +114,8 @@ impl Args {
 
 pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result<(), Failure> {
     if loaded.workspace_from_flag().is_some() {
-        let problem = "a server serves every workspace: callers select theirs with the header x-epitome-workspace or \
-                       with their key; remove --workspace";
+        let problem = "a server serves every workspace, so remove --workspace; each request selects a workspace by its \
+                       key or by the header x-epitome-workspace";
         return Err(Failure::Setting(problem.to_owned()));
     }
     let server = &loaded.server;
@@ -128,7 +129,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let secret = jwt_secret(server.jwt_secret_env.as_deref())?;
     let secret_bytes = secret.as_ref().map(Vec::len);
     let requests = args.log_requests.as_deref().map(RequestsLog::open).transpose()?;
-    // Binds the address first: if that fails, nothing else is changed.
+    // Binds the address before anything else is changed, because binding may fail.
     let listener = http::bind(&server.listen).await?;
     let address: SocketAddr =
         listener.local_addr().map_err(|error| Failure::Failed(format!("cannot listen: {error}")))?;
@@ -173,7 +174,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     }
     tokio::select! {
         () = serving => {}
-        // A second signal means "now": releases the leases and waits for nothing else.
+        // After a second signal, releases the leases and does not wait for requests.
         signal = signals.next() => {
             tracing::warn!(signal, "second signal; stopping at once");
             crate::end(signal).await;
@@ -190,7 +191,7 @@ fn open_more_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // An error is ignored: the server then runs with the limit it has.
+    // An error is ignored: the server can also run with the old limit.
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
@@ -205,7 +206,8 @@ fn jwt_secret(variable: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-/// Whether callers need keys. Decides by the address that is actually bound, not by the name in the settings.
+/// Returns whether clients need keys. `address` is the bound address and not the name in the settings, which could
+/// resolve to another address.
 fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     let loopback = address.to_canonical().is_loopback();
     match require {
@@ -215,11 +217,12 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     }
 }
 
-/// Minimum length of the JWT secret, in bytes. RFC 7518 requires it for HS256, because a shorter secret can be found by
-/// brute force.
+/// Minimum length of the JWT secret, in bytes. RFC 7518 requires this length for HS256, because a shorter secret can be
+/// found by brute force.
 const MIN_SECRET_BYTES: usize = 32;
 
-/// Warns the operator if every client has access, if no client can have access yet, or if the JWT secret is weak.
+/// Logs a warning in three cases: keys are not required on an address that other machines can reach, keys are required but
+/// none exists, or the JWT secret is too short.
 async fn warn_about_access(
     (keys, secret_bytes): (Keys, Option<usize>),
     database: &Database,
@@ -228,7 +231,7 @@ async fn warn_about_access(
     if secret_bytes.is_some_and(|bytes| bytes < MIN_SECRET_BYTES) {
         tracing::warn!(
             "the secret for tokens (server.jwt_secret_env) is shorter than {MIN_SECRET_BYTES} bytes: the holder of a token \
-             may find it by brute force; use a longer one"
+             may find the secret by brute force; use a longer secret"
         );
     }
     match keys {
@@ -236,7 +239,7 @@ async fn warn_about_access(
             "no keys are required (server.require_keys is \"never\"): any client that reaches this address can read \
              and write everything"
         ),
-        // With a JWT secret, its owner can create tokens, so no key is required.
+        // With a JWT secret, clients can use tokens, so a missing key is no problem.
         Keys::Required if secret_bytes.is_none() && database.engine.keys().is_empty().await? => {
             let db = match (loaded.source("server.db"), &loaded.db) {
                 (Source::Flag(_), DbLocation::Sqlite(path)) => format!(" --db {}", path.display()),
@@ -245,7 +248,7 @@ async fn warn_about_access(
                 _ => String::new(),
             };
             tracing::warn!(
-                "callers need keys, and there is none yet: `epitome keys create --admin{db}` creates the first"
+                "clients need keys, but no key exists yet; create one with `epitome keys create --admin{db}`"
             );
         }
         Keys::Off { loopback: true } | Keys::Required => {}

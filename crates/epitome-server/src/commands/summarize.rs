@@ -14,12 +14,12 @@ const EXAMPLES: &str = "\
 Examples:
   epitome summarize ann
   epitome summarize ann --slot long --focus \"open questions\"
-  epitome summarize ann --slot long --rebuild        rewrite it from the first message on
+  epitome summarize ann --slot long --rebuild        rewrite the summary from the first message on
 
-If there are no new messages, the current summary is shown and no model is called. Other summaries
-of the session that are due are written too, unless --no-wait. The exit code is 1 if the summary
-could not be written. --json is one object: status (written, nothing_new or pending), summary, and
-the reason if it is pending after an error.";
+If there are no new messages, the command prints the current summary and calls no model. It also
+writes the session's other summaries that are due, except with --no-wait. The exit code is 1 if the
+summary could not be written. --json prints one object: `status` (written, nothing_new or pending),
+`summary`, and after an error the `reason`.";
 
 /// Summarizes a session now
 #[derive(clap::Args)]
@@ -27,19 +27,19 @@ the reason if it is pending after an error.";
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
-    /// Slot to summarize (the first slot)
+    /// Slot whose summary is written (the first slot)
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
     /// Author whose messages are summarized (all authors)
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
-    /// What the summary should pay most attention to
+    /// Topic that the summary should focus on
     #[arg(long, value_name = "TEXT", conflicts_with = "rebuild")]
     focus: Option<String>,
-    /// Rewrites it from the first message on, with the current settings
+    /// Rewrites the summary from the first message on, with the current settings
     #[arg(long)]
     rebuild: bool,
-    /// Does not wait; the next process that works on the database writes it
+    /// Does not wait: a server, or the next command, writes the summary
     #[arg(long)]
     no_wait: bool,
 }
@@ -76,7 +76,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 show.line(printable(&summary.text))?;
             }
             Summarized::NothingNew { summary: Some(summary) } => {
-                show.note(format!("no new messages; current is {}", summary_line(summary)))?;
+                show.note(format!("no new messages; the current summary is {}", summary_line(summary)))?;
                 show.line(printable(&summary.text))?;
             }
             Summarized::NothingNew { summary: None } => show.note("there is nothing to summarize yet")?,
@@ -84,12 +84,12 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed(format!("not written yet: {reason}")));
             }
             Summarized::Pending { reason: None } => {
-                show.note("requested; the next process that works on the database writes it")?;
+                show.note("the summary is requested; the server or the next command writes it")?;
             }
         }
     }
     if !args.no_wait {
-        // The session's other slots were summarized too, if they were due.
+        // The command has also written the session's other summaries that were due, and these may have failed.
         report_overdue(&database.workspace, &[session.name()].into(), show).await?;
     }
     Ok(())
@@ -141,7 +141,7 @@ async fn rebuild(args: &Args, session: &Session, scope: Option<Author>) -> Resul
     }
 }
 
-/// Says that the session has no such slot, and suggests one.
+/// Returns the error that the session has no such slot. Suggests a slot.
 async fn no_slot(args: &Args, session: &Session) -> Failure {
     let slots = session.explain().await.map(|explanation| explanation.slots).unwrap_or_default();
     let in_scope = slots
@@ -151,16 +151,16 @@ async fn no_slot(args: &Args, session: &Session) -> Failure {
     let scope = args.scope.as_ref().map_or(String::new(), |author| format!(" for the author \"{author}\""));
     let slot = args.slot.as_ref().map_or(String::new(), |slot| format!(" \"{slot}\""));
     let hint = match (names.is_empty(), &args.slot) {
-        (true, _) => "the setting `slot` defines them".to_owned(),
+        (true, _) => "the setting `slot` defines a session's slots".to_owned(),
         (false, slot) => {
-            let all = format!("slots are {}", names.join(", "));
+            let all = format!("the session's slots are {}", names.join(", "));
             similar_or(slot.as_deref().unwrap_or_default(), &names, &all)
         }
     };
     Failure::Failed(format!("there is no slot{slot}{scope}; {hint}"))
 }
 
-/// Waits for the summary and shows how far the summaries reach.
+/// Waits for the summary, and shows the last message that is summarized so far.
 async fn with_progress<T>(
     work: impl Future<Output = Result<T, Failure>>,
     session: &Session,

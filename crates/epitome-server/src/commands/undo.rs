@@ -12,12 +12,12 @@ Examples:
   epitome undo ann --slot short
   epitome undo ann --summary 42
 
-The summary before it becomes current again, and the trigger counts from the newest message on. No
-message is changed. If the session has only one current summary, neither --slot nor --summary is
-needed. --json is one object: `undone` is the id of the summary, `stands` the summary that is now
-current, or null.";
+The previous summary of the slot becomes current again. The trigger then counts only messages that
+are appended later. No message is changed. If the session has only one current summary, you need
+neither --slot nor --summary. --json prints one object: `undone` is the id of the undone summary, and
+`stands` is the summary that is now current, or null.";
 
-/// Undoes a summary; the summary before it becomes current again
+/// Undoes a summary; the previous summary becomes current again
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -36,13 +36,13 @@ pub(super) struct SummarySelector {
     /// Selects the current summary of this slot
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
-    /// Selects among the slots for this author's messages
+    /// Selects only slots that summarize this author's messages
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
 }
 
 impl SummarySelector {
-    /// Returns the id of the selected summary. Without flags, that is the only current summary.
+    /// Returns the id of the selected summary. Without flags, the session must have exactly one current summary.
     pub(super) async fn id(&self, session: &Session) -> Result<i64, Failure> {
         if let Some(id) = self.summary {
             return Ok(id);
@@ -57,21 +57,23 @@ impl SummarySelector {
             |summary: &Summary| format!("{} ({}, {})", summary.id, summary.slot, covered(summary.through));
         match found.as_slice() {
             [summary] => Ok(summary.id),
-            [] if current.is_empty() => Err(Failure::Failed("there is no current summary".to_owned())),
+            [] if current.is_empty() => Err(Failure::Failed("the session has no current summary".to_owned())),
             [] => Err(self.no_summary(&current)),
             several => {
                 let all: Vec<String> = several.iter().map(|summary| describe(summary)).collect();
                 let all = all.join(", ");
-                Err(Failure::Misused(format!("which summary? use --slot or --summary; current are {all}")))
+                Err(Failure::Misused(format!(
+                    "several summaries are current: {all}; select one with --slot or --summary"
+                )))
             }
         }
     }
 
-    /// Says that none of the current summaries matches, and suggests a slot.
+    /// Returns the error that no current summary matches the flags. Suggests a slot.
     fn no_summary(&self, current: &[Summary]) -> Failure {
         let mut slots: Vec<String> = current.iter().map(|summary| summary.slot.clone()).collect();
         slots.dedup();
-        let all = format!("slots with a summary are {}", slots.join(", "));
+        let all = format!("these slots have a summary: {}", slots.join(", "));
         let slot = self.slot.as_ref().map_or(String::new(), |slot| format!(" of the slot \"{slot}\""));
         let scope =
             self.scope.as_ref().map_or(String::new(), |author| format!(" of the author \"{author}\""));
@@ -86,7 +88,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let restored = session.undo(id).await?;
     let now = match &restored {
         Some(summary) => format!("{} is current again", summary_line(summary)),
-        None => "its slot has no summary now".to_owned(),
+        None => "its slot now has no summary".to_owned(),
     };
     let line = printable(&format!("summary {id} is undone; {now}"));
     show.answer(&undone(id, restored), line)

@@ -8,7 +8,8 @@ Examples:
   epitome verify --db backup.db --json
 
 Reads all data of all workspaces, and changes nothing. The exit code is 1 if there is a fault.
---json is one object: ok, and faults; each fault says where (at) and what.";
+--json prints one object: `ok`, and the list `faults`. In each fault, `at` is the place and `what`
+the problem.";
 
 /// Checks the whole database for faults
 #[derive(clap::Args)]

@@ -1,4 +1,4 @@
-//! `epitome --write-config`: writes a file with every setting, explained.
+//! `epitome --write-config`: writes a settings file that explains every setting.
 
 use super::prelude::*;
 use crate::settings::{FILE_NAME, template};
@@ -20,7 +20,7 @@ pub(super) fn run(path: &Path, environment: &Environment, show: &mut Show) -> Re
     show.answer(&json!({"written": file}), line)
 }
 
-/// Whether commands find this file without `--config`.
+/// Whether commands find this settings file without the flag `--config`.
 fn found_by_itself(path: &Path, environment: &Environment) -> bool {
     let path = environment.current_folder.join(path);
     let places = [Some(environment.current_folder.clone()), environment.config_folder()];

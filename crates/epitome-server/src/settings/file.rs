@@ -13,15 +13,15 @@ pub(crate) const NAME: &str = "epitome.toml";
 /// A settings file that was read.
 #[derive(Debug)]
 pub(super) struct File {
-    /// Path as shown in messages.
+    /// Path of the file, as messages show it.
     pub(super) path: PathBuf,
     pub(super) entries: Map<String, Value>,
     /// The whole text, without a byte order mark.
     pub(super) text: String,
 }
 
-/// Reads the named file (`named`: by which flag or variable, and its path); else the file in the current folder; else the
-/// one in the user's config folder; else none.
+/// Reads the settings file. `named` is the flag or variable that gives a path, and the path. Without it, reads the file in
+/// the current folder, or else in the user's config folder. Returns None if there is no file.
 pub(super) fn find(named: Option<(&str, &Path)>, environment: &Environment) -> Result<Option<File>, String> {
     if let Some((by, named)) = named {
         let found = read(named, &environment.current_folder.join(named))?;
@@ -67,7 +67,7 @@ fn json(value: toml::Value) -> Value {
     match value {
         toml::Value::String(text) => Value::String(text),
         toml::Value::Integer(whole) => Value::from(whole),
-        // JSON has no NaN or infinity: as texts they are refused later, with the key's name.
+        // JSON has no NaN or infinity, so these become texts. A later check refuses the text and names the key.
         toml::Value::Float(number) => {
             Number::from_f64(number).map_or_else(|| Value::String(number.to_string()), Value::Number)
         }

@@ -1,7 +1,7 @@
 //! Lists every settings key with its type, meaning and example, taken from the schemas of the sections.
 //!
-//! The environment, `--set` and the file that `--write-config` writes share this list. This module only parses a value
-//! into what a settings file would contain; the sections check whether the value is allowed.
+//! The environment, `--set` and `--write-config` use this list. This module only converts the text of a value to the value
+//! that a settings file would contain. The sections check whether the value is allowed.
 
 use std::sync::LazyLock;
 
@@ -13,10 +13,11 @@ use super::server::Sections;
 /// A settings key.
 #[derive(Debug)]
 pub(super) struct SettingKey {
-    /// Full name. `*` is a name that the user chooses.
+    /// Full name, such as `models.*.window`. `*` stands for a name that the user chooses.
     pub(super) path: String,
-    /// How a value is parsed from text: the first type that the schema names.
+    /// The first type in the key's schema. It decides how a text is converted to a value.
     pub(super) value_type: &'static str,
+    /// The help text.
     pub(super) meaning: &'static str,
     /// A value other than the default.
     pub(super) example: Value,
@@ -40,7 +41,7 @@ fn collect(path: &str, schema: &'static Value) -> Vec<SettingKey> {
         (Some(properties), _) => {
             properties.iter().flat_map(|(name, schema)| collect(&below(name), schema)).collect()
         }
-        // Any slot name is possible; lists the names of the default slots.
+        // The user may choose any slot names, so this lists only the names of the default slots.
         (None, Some(_)) if path == "trigger" => {
             Settings::default().slots.iter().map(|slot| key(below(&slot.slot.name), schema)).collect()
         }
@@ -54,7 +55,7 @@ fn key(path: String, schema: &'static Value) -> SettingKey {
     SettingKey { path, value_type: value_type(schema), meaning: meaning(schema), example }
 }
 
-/// Returns the first paragraph of a schema's description. The others are for readers of the code.
+/// Returns the first paragraph of a schema's description. Further paragraphs are for readers of the code.
 pub(super) fn meaning(schema: &Value) -> &str {
     let text = schema.get("description").and_then(Value::as_str).unwrap_or_default();
     text.split("\n\n").next().unwrap_or_default()
@@ -79,8 +80,8 @@ pub(super) fn type_of(path: &[String]) -> Option<&'static str> {
     KEYS.iter().find(fits).map(|key| key.value_type)
 }
 
-/// Parses a value into what a settings file would contain. A value that cannot be parsed stays a text, and the section
-/// refuses it with a list of what is allowed. Only invalid JSON is an error here.
+/// Converts a text to the value that a settings file would contain. If this is not possible, the text stays a text, and
+/// later the section refuses it and lists the allowed values. Only invalid JSON is an error here.
 pub(super) fn parse_value(value_type: Option<&str>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());
@@ -89,11 +90,11 @@ pub(super) fn parse_value(value_type: Option<&str>, text: &str) -> Result<Value,
         None => json().unwrap_or_else(|_| as_text()),
         Some("string" | "object" | "") => as_text(),
         Some(_) if trimmed == "null" => Value::Null,
-        // `50000`, also `50_000`.
+        // Accepts `50000` and `50_000`.
         Some("integer") => trimmed.replace('_', "").parse::<u64>().map_or_else(|_| as_text(), Value::from),
         Some("number") => trimmed.parse().ok().and_then(Number::from_f64).map_or_else(as_text, Value::Number),
         Some("boolean") => trimmed.parse::<bool>().map_or_else(|_| as_text(), Value::from),
-        // `cheap, main`, or JSON.
+        // Accepts `cheap, main`, or a JSON list.
         Some("names") if !trimmed.starts_with('[') => {
             trimmed.split(',').map(str::trim).filter(|name| !name.is_empty()).map(Value::from).collect()
         }
@@ -101,7 +102,7 @@ pub(super) fn parse_value(value_type: Option<&str>, text: &str) -> Result<Value,
     })
 }
 
-/// Splits a full name such as `prices."gpt-5.1".input` into its parts; none if it is malformed.
+/// Splits a full name such as `prices."gpt-5.1".input` into its parts. Returns None if the name is malformed.
 pub(super) fn path(name: &str) -> Option<Vec<String>> {
     let mut parts: Vec<String> = vec![String::new()];
     let mut quoted = false;
@@ -129,8 +130,8 @@ pub(crate) fn patch_schema() -> Value {
         sections.retain(|section, _| section != "models" && section != "prices");
     }
     as_patch(&mut schema);
-    let description = "Settings, under the names of the settings file. Only the named settings are changed; null \
-                       reverts a change. Models and prices can only be set for the whole server.";
+    let description = "Settings, with the same names as in the settings file. Only the settings in this object are changed; \
+                       null reverts a setting to its default. Models and prices can only be set for the whole server.";
     let example = json!({
         "context": {"max_tokens": 50_000},
         "slot": [{"name": "short", "trigger": "messages(20)", "max_tokens": 1_000}],
@@ -142,8 +143,8 @@ pub(crate) fn patch_schema() -> Value {
     schema
 }
 
-/// Allows null for every setting. Removes the examples, because they are for the settings file and name models that a
-/// server may not have. Removes the defaults of whole tables too.
+/// Allows null for every setting. Removes the examples, because they contain models that a server may not have. Also
+/// removes the defaults of whole tables.
 fn as_patch(schema: &mut Value) {
     let text = meaning(schema).replace('\n', " ");
     let Some(entries) = schema.as_object_mut() else { return };

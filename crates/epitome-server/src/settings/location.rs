@@ -1,7 +1,7 @@
-//! Locates the database and the user's folders. The process environment comes in as a value, so that tests can set it.
+//! Locates the database and the user's folders. The process environment is an argument, so that tests can set it.
 //!
 //! The database is a SQLite file or a PostgreSQL database that several nodes share. A PostgreSQL address often contains a
-//! password. The password is never shown: not in errors, logs or JSON.
+//! password. Errors, logs and JSON output never show the password.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -45,7 +45,7 @@ impl fmt::Display for DbLocation {
 pub(crate) struct Address(String);
 
 impl Address {
-    /// Recognises a PostgreSQL address by its scheme; none for any other text.
+    /// Recognises a PostgreSQL address by its scheme. Returns None for any other text.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (scheme, _) = text.split_once("://")?;
         matches!(scheme, "postgres" | "postgresql").then(|| Self(text.to_owned()))
@@ -70,10 +70,10 @@ pub(crate) fn parse_location(
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
         Some((_, rest)) if rest.starts_with("//") => {
             return Err(
-                "not a database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
+                "is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
             );
         }
-        // Not a file name: it may contain a password, which a path would show.
+        // Refuses a mistyped address. As a file name it would be shown in messages, and it may contain a password.
         Some(("postgres" | "postgresql", _)) => {
             return Err("a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned());
         }
@@ -96,7 +96,8 @@ const HIDDEN: &str = "***";
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
-        // Splits the parameters off first: a password in them may contain `@`, which ends the one before the host.
+        // Removes the parameters first, because a password among them may contain `@`. The last `@` before the parameters
+        // ends the user name and password.
         let (base, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let hidden = |parameter: &str| match parameter.split_once('=') {
             Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}={HIDDEN}"),
@@ -107,7 +108,7 @@ impl fmt::Display for Address {
             none if none.is_empty() => base.to_owned(),
             some => format!("{base}?{some}"),
         };
-        // Splits at the last `@`: a password may contain one that is not percent-encoded.
+        // Splits at the last `@`, because a password may contain an `@` that is not percent-encoded.
         match whole.rsplit_once('@') {
             Some((who, place)) => match who.split_once(':') {
                 Some((user, _)) => write!(f, "{scheme}://{user}:{HIDDEN}@{place}"),
@@ -127,7 +128,7 @@ impl fmt::Debug for Address {
 /// Operating system whose folder conventions apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Os {
-    /// `~/.config` and `~/.local/share`, unless XDG's variables name other folders.
+    /// `~/.config` and `~/.local/share`, or the folders in the XDG variables.
     Unix,
     /// `~/Library/Application Support`.
     Mac,
@@ -153,18 +154,18 @@ impl Environment {
             "windows" => Os::Windows,
             _ => Os::Unix,
         };
-        // If the current folder was deleted, it is empty here: looking up a name fails later, with a clear error.
+        // If the current folder was deleted, `current_folder` is empty. Opening a relative path then fails with a clear error.
         let current_folder = std::env::current_dir().unwrap_or_default();
         Self { env: std::env::vars_os().collect(), current_folder, os }
     }
 
-    /// Returns a variable. An empty one counts as not set.
+    /// Returns a variable. An empty variable counts as not set.
     pub(crate) fn var(&self, name: &str) -> Option<&OsStr> {
         let found = self.env.iter().rev().find(|(other, _)| other == name);
         found.map(|(_, value)| value.as_os_str()).filter(|value| !value.is_empty())
     }
 
-    /// Returns a variable, if it is valid text.
+    /// Returns a variable, or None if it is not UTF-8 text.
     pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.var(name).and_then(OsStr::to_str).map(str::to_owned)
     }
@@ -187,7 +188,7 @@ impl Environment {
 
     fn folder(&self, xdg: &str, under_home: &str, windows: &str) -> Option<PathBuf> {
         let base = match self.os {
-            // The XDG specification says to ignore relative paths.
+            // Ignores relative paths, as the XDG specification requires.
             Os::Unix => match self.var(xdg).map(PathBuf::from).filter(|path| path.is_absolute()) {
                 Some(path) => path,
                 None => self.home()?.join(under_home),

@@ -1,8 +1,8 @@
 //! Defines the settings sections `[server]` (database, workspace, how `epitome serve` listens) and `[proxy]` (the upstreams,
 //! and whether requests are changed).
 //!
-//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. `with_source`
-//! finds out which layer set a wrong value.
+//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. The function
+//! `with_source` in `settings.rs` finds the source of an invalid value.
 
 use std::time::Duration;
 
@@ -30,35 +30,35 @@ pub(super) struct Sections {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerSettings {
-    /// The database: a path relative to this file's folder, or sqlite:PATH; or a PostgreSQL database that
-    /// several nodes share, postgres://USER:PASSWORD@HOST:PORT/DATABASE. Unless set, epitome.db in the user's
-    /// data folder.
+    /// The database: the path of a SQLite file, relative to this file's folder, or sqlite:PATH; or the address
+    /// of a PostgreSQL database, postgres://USER:PASSWORD@HOST:PORT/DATABASE. By default, epitome.db in the
+    /// user's data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"sqlite:epitome.db")]
     pub(super) db: Option<String>,
     /// Maximum number of connections from one node to PostgreSQL.
     #[schemars(schema_with = "form::whole::<1, 1_000>", example = 32)]
     pub(crate) connections: usize,
-    /// How long a node retries while PostgreSQL cannot be reached, before the request fails.
+    /// How long a request waits for PostgreSQL while it cannot be reached, before the request fails.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<0, 3_600_000>", example = &"2m")]
     pub(crate) patience: Duration,
-    /// The workspace that commands work on; workspaces share no data. Callers over HTTP name their own.
+    /// The workspace that commands use. Workspaces share no data. HTTP requests select their workspace themselves.
     #[schemars(example = &"team-a")]
     pub(crate) workspace: String,
-    /// What `epitome serve` does: "api" serves requests and writes no summaries, "worker" writes summaries and
-    /// serves only /healthz, /readyz and /metrics, "all" does both.
+    /// What `epitome serve` does: "api" serves requests and writes no summaries; "worker" writes summaries and
+    /// serves only /healthz, /readyz and /metrics; "all" serves requests and writes summaries.
     #[schemars(example = &"worker")]
     pub(crate) role: Role,
     /// Address and port on which `epitome serve` listens.
     #[schemars(example = &"0.0.0.0:7878")]
     pub(crate) listen: String,
-    /// When callers need keys: "off-loopback" (on every address that other machines can reach), "always", or
-    /// "never" (any client that reaches the address can read and write everything).
+    /// When clients need keys: "off-loopback" (on every address that other machines can reach), "always", or
+    /// "never" (any client that can reach the address can read and write everything).
     #[schemars(example = &"always")]
     pub(crate) require_keys: RequireKeys,
-    /// Name of the environment variable with the secret that signs tokens (JWT) for Honcho's routes; never the
-    /// secret itself. If set, those routes require a token or one of Epitome's keys, on every address.
+    /// Name of the environment variable that contains the secret for tokens (JWT) of Honcho's routes. Do not
+    /// write the secret here. With this setting, Honcho's routes always require a token or an Epitome key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"AUTH_JWT_SECRET")]
     pub(crate) jwt_secret_env: Option<String>,
@@ -80,13 +80,13 @@ pub(crate) enum Role {
     /// Serves requests and writes summaries.
     #[default]
     All,
-    /// Serves requests, and leaves summaries to other nodes.
+    /// Serves requests, and writes no summaries.
     Api,
     /// Writes summaries, and serves only health and metrics routes.
     Worker,
 }
 
-/// When callers of the HTTP API need keys.
+/// When clients of the HTTP API need keys.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum RequireKeys {
@@ -105,7 +105,7 @@ impl Default for ServerSettings {
             db: None,
             workspace: "default".to_owned(),
             connections: 16,
-            // A restart of PostgreSQL takes less time.
+            // Longer than a restart of PostgreSQL usually takes.
             patience: Duration::from_secs(30),
             role: Role::default(),
             listen: "127.0.0.1:7878".to_owned(),
@@ -130,7 +130,7 @@ impl ServerSettings {
             return refuse("server.listen", &format!("{:?} is not allowed; {expected}", self.listen));
         }
         if self.jwt_secret_env.as_ref().is_some_and(|name| !is_variable(name)) {
-            // The error does not repeat the value: it may be a secret, written there by mistake.
+            // The error does not contain the value, because the user may have written the secret itself by mistake.
             let expected = "expected the name of an environment variable, never the secret itself";
             return refuse("server.jwt_secret_env", expected);
         }
@@ -149,7 +149,7 @@ fn is_variable(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Whether the text is a host and a port. Binding shows whether it is an address of this machine.
+/// Whether the text is a host and a port. Whether the host is an address of this machine is found out by binding it.
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -170,13 +170,13 @@ pub(crate) struct ProxySettings {
     /// Upstream of /openai: requests to /openai/v1/x are sent to this address followed by /v1/x.
     #[schemars(example = &"http://127.0.0.1:8000")]
     pub(crate) openai_upstream: String,
-    /// Upstream of /anthropic, in the same way.
+    /// Upstream of /anthropic: requests to /anthropic/v1/x are sent to this address followed by /v1/x.
     #[schemars(example = &"https://gateway.example.com/anthropic")]
     pub(crate) anthropic_upstream: String,
-    /// Whether the proxy changes nothing, and only reports what it would have saved.
+    /// Whether the proxy forwards all requests unchanged, and only reports what it would have saved.
     #[schemars(example = true)]
     pub(crate) shadow: bool,
-    /// How long the proxy waits while an upstream sends nothing, 100ms to 24h.
+    /// How long the proxy waits for the next byte from an upstream, 100ms to 24h.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<100, 86_400_000>", example = &"2m")]
     pub(crate) timeout: Duration,
@@ -199,7 +199,7 @@ impl Default for ProxySettings {
 /// Normalizes an upstream address. Removes a trailing `/v1`, because every proxied path begins with it.
 fn upstream(text: &str) -> Result<String, String> {
     let expected = "expected an address such as https://api.openai.com or http://127.0.0.1:8000";
-    // The errors do not repeat the address: it may contain a password.
+    // The errors do not contain the address, because it may contain a password.
     let Ok(url) = Url::parse(text) else { return Err(format!("invalid address; {expected}")) };
     let plain = url.username().is_empty() && url.password().is_none();
     if !matches!(url.scheme(), "http" | "https") || !url.has_host() || !plain {

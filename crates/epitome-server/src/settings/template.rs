@@ -1,7 +1,7 @@
-//! Renders the file that `--write-config` writes: every key with its meaning, its default and an example.
+//! Renders the file that `--write-config` writes: every key with its help text, its default and an example.
 //!
-//! A line `#key = value` is a default: removing its `#` changes nothing. A line `# text` is a comment or an
-//! example.
+//! A line `#key = value` shows a default: removing the `#` does not change the settings. A line `# text` is a comment or
+//! an example.
 
 use epitome::settings::Settings;
 use serde_json::Value;
@@ -12,10 +12,10 @@ use super::{ServerSettings, tree_of};
 const HEAD: &str = "\
 # Settings of Epitome. Flags override the environment; the environment overrides this file.
 #
-# A line that begins with # and a key is a default: remove the # and change the value. Every key can also
-# be set in the environment (context.max_tokens is EPITOME_CONTEXT_MAX_TOKENS) and by a flag
-# (--set context.max_tokens=50000). `epitome --check-config` shows the settings in effect, and tests the
-# models.
+# A line that begins with # and a key shows the default of this key. To change it, remove the # and write
+# another value. You can also set every key in the environment (EPITOME_CONTEXT_MAX_TOKENS sets
+# context.max_tokens) and by a flag (--set context.max_tokens=50000). `epitome --check-config` shows the
+# settings in effect, and tests the models.
 
 ";
 
@@ -68,7 +68,7 @@ fn slots(text: &mut String, defaults: &Value, meaning: &str) {
     text.push('\n');
 }
 
-/// Writes a section of tables whose names the user chooses, such as `models`.
+/// Writes a section such as `models`, which has tables whose names the user chooses.
 fn named_tables(text: &mut String, table: &str, schema: &Value) {
     comment(text, meaning(schema));
     let name = schema.pointer("/examples/0").and_then(Value::as_str).unwrap_or("name");
@@ -81,8 +81,8 @@ fn named_tables(text: &mut String, table: &str, schema: &Value) {
     text.push('\n');
 }
 
-/// Writes a key of an example, with its meaning after it, or above it if that takes several lines. Each line without
-/// its first `#` is valid TOML.
+/// Writes a key of an example. Its help text comes after the value, or above the key if the text has several lines. If the
+/// first `#` of each line is removed, the lines are valid TOML.
 fn example(text: &mut String, name: &str, SettingKey { example, meaning, .. }: &SettingKey) {
     if meaning.contains('\n') {
         for line in meaning.lines() {

@@ -7,15 +7,15 @@ use crate::suggest::similar_names;
 const PREFIX: &str = "EPITOME_";
 const PRICES: &str = "EPITOME_PRICES_";
 
-/// Short variable names and the setting of each; none if it is not a setting.
+/// Variables with short names. Each has the setting that it sets, or None if it sets no setting.
 const SHORT: [(&str, Option<&str>); 3] = [
     ("EPITOME_CONFIG", None),
     ("EPITOME_DB", Some("server.db")),
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];
 
-/// Whether Kubernetes sets this variable: it does so in every container next to a service whose name begins with
-/// `epitome`.
+/// Whether this variable comes from Kubernetes. For a service whose name begins with `epitome`, Kubernetes sets such
+/// variables in every container of the same namespace.
 fn is_kubernetes(name: &str) -> bool {
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
     name.ends_with("_SERVICE_HOST")
@@ -24,10 +24,10 @@ fn is_kubernetes(name: &str) -> bool {
         || name.split_once("_PORT_").is_some_and(|(_, rest)| numbered(rest))
 }
 
-/// Returns the settings from the environment, and the `EPITOME_` variables that are no setting. Those may still contain
-/// the keys of models.
+/// Returns the settings from the environment, and the names of `EPITOME_` variables that are not settings. The caller
+/// checks whether a model's `key_env` uses such a variable.
 ///
-/// `others` are the assignments of the settings file and the flags: they define the names of models.
+/// `others` are the assignments of the settings file and the flags, which define the names of models.
 pub(super) fn read(
     environment: &Environment,
     others: &[&Assignment],
@@ -40,7 +40,8 @@ pub(super) fn read(
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
     variables.sort_unstable();
-    // Short names override long ones, so they come later. Prices come last, because other variables may name their models.
+    // Later variables override earlier ones. Short names come after long names. Prices come last, because other variables
+    // may define the models whose prices they set.
     variables
         .sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
     for (name, text) in variables {
@@ -60,13 +61,15 @@ pub(super) fn read(
     Ok((assignments, unknown))
 }
 
-/// Returns the error for an `EPITOME_` variable that is no setting.
+/// Returns the error for an `EPITOME_` variable that is not a setting.
 pub(super) fn unknown_variable(variable: &str) -> String {
     let fixed: Vec<String> =
         KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| name_of(&key.path)).collect();
     match similar_names(variable, fixed.iter().map(String::as_str), 1).first() {
         Some(meant) => format!("{variable}: no such setting; did you mean {meant}?"),
-        None => format!("{variable}: no such setting; `epitome --write-config -` lists them all"),
+        None => {
+            format!("{variable}: no such setting; `epitome --write-config -` lists all settings")
+        }
     }
 }
 
@@ -76,7 +79,7 @@ fn assignment(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result
     Ok(Assignment { source: Source::Variable(name), path, value })
 }
 
-/// Returns the key that a variable sets. `assignments` are the settings read before it.
+/// Returns the key that a variable sets. `assignments` are the settings that were read before this variable.
 fn path_of<'a>(
     variable: &str,
     assignments: impl Iterator<Item = &'a Assignment> + Clone,
@@ -100,7 +103,8 @@ fn path_of<'a>(
     }
 }
 
-/// Turns `EPITOME_MODELS_CHEAP_BASE_URL` into `models.cheap.base_url`. Uses the spelling of an existing name, if one fits.
+/// Converts `EPITOME_MODELS_CHEAP_BASE_URL` to `models.cheap.base_url`. If `existing` has a name that is spelled the same way
+/// in a variable, such as `Cheap`, this name is used.
 fn named<'a>(
     variable: &str,
     prefix: &str,
@@ -109,7 +113,7 @@ fn named<'a>(
 ) -> Option<Vec<String>> {
     let rest = variable.strip_prefix(prefix)?;
     let keys = KEYS.iter().filter_map(|key| key.path.strip_prefix(table)?.strip_prefix(".*."));
-    // The longest key wins: the end of a longer one (`_output_reserve`) could become a key too.
+    // Selects the longest key, because a shorter key may be the end of a longer key (as in `_output_reserve`).
     let (key, name) = keys
         .filter_map(|key| Some((key, rest.strip_suffix(&key.to_uppercase())?.strip_suffix('_')?)))
         .filter(|(_, name)| !name.is_empty())
@@ -119,7 +123,7 @@ fn named<'a>(
     Some(vec![table.to_owned(), name, key.to_owned()])
 }
 
-/// Spells a name as an environment variable does: upper case, `_` for other characters.
+/// Converts a name to its spelling in an environment variable: upper case, with `_` for other characters.
 fn as_variable(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }
@@ -128,7 +132,7 @@ fn name_of(path: &str) -> String {
     format!("{PREFIX}{}", as_variable(path))
 }
 
-/// Returns the names set in a table whose names the user chooses, such as `models`.
+/// Returns the names that were set in a table such as `models`, whose names the user chooses.
 fn names<'a>(
     table: &str,
     assignments: impl Iterator<Item = &'a Assignment>,

@@ -214,7 +214,7 @@ fn a_backup_passes_verify_and_replaces_no_file() {
     let out = place.good(&["backup", "copy.db"]);
     assert!(out.starts_with("epitome.db copied to copy.db, "), "{out}");
     assert_eq!(place.run(&["verify", "--db", "copy.db"]).0, Some(0));
-    let line = "copy.db cannot be opened: a file exists already; a backup never replaces one";
+    let line = "copy.db cannot be opened: a file exists already, and a backup never replaces a file; use another path";
     place.fails(&["backup", "copy.db"], 1, line);
     assert!(place.json(&["backup", "other.db"])["bytes"].as_u64().unwrap() > 0);
 }

@@ -81,7 +81,8 @@ fn a_migration_killed_at_any_time_resumes() {
         if let Some(status) = child.try_wait().unwrap() {
             let errors = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
             // The one before may have been killed when all was done.
-            let done = status.success() || (killed > 0 && errors.contains("was already migrated into this database"));
+            let done = status.success()
+                || (killed > 0 && errors.contains("was already migrated into this database"));
             assert!(done, "after {killed} kills: {status} {errors}");
             break;
         }

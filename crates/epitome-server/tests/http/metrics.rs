@@ -10,9 +10,12 @@ use crate::provider::Act;
 use crate::server::{Client, Server};
 use crate::talk::{add, settle, talk};
 
+/// A label, and its values if they are a fixed set.
+type Label = (&'static str, &'static [&'static str]);
+
 /// Every metric that the server can have, its labels, and the values of those labels that have a fixed set of values. The
 /// values of a label do not overlap: a sum over them counts nothing twice.
-const METRICS: &[(&str, &[(&str, &[&str])])] = &[
+const METRICS: &[(&str, &[Label])] = &[
     ("epitome_appended_messages_total", &[]),
     ("epitome_appended_tokens_total", &[]),
     ("epitome_build_info", &[("version", &[])]),
@@ -78,6 +81,20 @@ fn unlisted(page: &Page) -> Vec<String> {
         }
     }
     unlisted
+}
+
+#[test]
+fn the_documentation_lists_every_metric() {
+    let docs = include_str!("../../../../docs/server.md");
+    for (name, labels) in METRICS {
+        assert!(docs.contains(&format!("`{name}`")), "docs/server.md does not list {name}");
+        let row = docs.lines().find(|line| line.starts_with(&format!("| `{name}`"))).unwrap_or_default();
+        for (label, values) in *labels {
+            for word in std::iter::once(label).chain(*values) {
+                assert!(row.contains(&format!("`{word}`")), "{name} in docs/server.md does not list {word}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -59,19 +59,20 @@ impl Batch {
         self
     }
 
-    /// Sets an idempotency key, which is stored for a week. The same append with the same key adds nothing again; other
-    /// messages with the same key are a conflict. So a client can safely repeat an append whose response was lost.
+    /// Sets an idempotency key, so that a client can safely repeat an append whose response was lost. If the same
+    /// messages are appended again with the same key, nothing is added. Other messages with the same key are a
+    /// conflict. A key is stored for a week.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    /// Number of messages.
+    /// Returns the number of messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
 
-    /// Whether there are no messages.
+    /// Returns whether there are no messages.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty()
     }
@@ -98,12 +99,12 @@ impl<const N: usize> From<[Message; N]> for Batch {
 /// The result of an append.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Appended {
-    /// The first and the last of the messages in the log.
+    /// The sequence numbers of the first and the last appended message.
     #[serde(flatten)]
     pub span: Span,
     /// Whether the messages were already there, from an earlier append with the same key.
     pub repeated: bool,
-    /// The session's id in the store, as in [`SessionInfo::id`](super::SessionInfo::id): not for tenants.
+    /// The session's id in the store, as in [`SessionInfo::id`](super::SessionInfo::id). Do not show it to tenants.
     #[serde(skip)]
     pub session: SessionId,
     /// The encoding that counts the session's tokens.
@@ -130,15 +131,15 @@ struct Attempt {
     encoding: Encoding,
     /// The idempotency key, and the hash of the messages.
     idempotency: Option<(String, Vec<u8>)>,
-    /// The expected last message of the session.
+    /// The expected last message of the session; `None` if any last message is accepted.
     after: Option<Seq>,
 }
 
 /// The result of an attempt.
 enum AttemptOutcome {
-    /// The messages were appended. With their tokens, and whether a slot is due.
+    /// The messages were appended. Contains their number of tokens, and whether a slot is due.
     Appended(Appended, Tokens, bool),
-    /// The session uses another encoding: count again with that one.
+    /// The session uses this other encoding, so the messages must be counted again.
     OtherEncoding(Encoding),
 }
 
@@ -196,7 +197,7 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
     if let Some(key) = &idempotency_key
-        // PostgreSQL cannot store U+0000, and with another character in its place the key would not be found again.
+        // PostgreSQL cannot store U+0000. If it were replaced with another character, the key would not be found again.
         && (key.is_empty() || key.len() > MAX_KEY_BYTES || key.contains('\0'))
     {
         let problem = format!("idempotency key: 1 to {MAX_KEY_BYTES} bytes and no U+0000 are allowed");
@@ -205,14 +206,15 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
     let idempotency =
         idempotency_key.clone().map(|key| Ok::<_, Error>((key, hash(&messages)?))).transpose()?;
     if exceeds_engine_limits(&messages, &shared.settings) {
-        // Counting takes time, and would be useless if the messages are refused.
+        // The messages are checked before their tokens are counted, because counting takes time.
         let state = shared.store.session_state(key, Load::default()).await?;
         let settings = shared.settings_at(&state)?;
         check_each(&messages, &settings)?;
     }
     let messages = Arc::new(messages);
     let mut encoding = shared.caches.encodings.get(key).unwrap_or(shared.settings.encoding);
-    // A session's encoding never changes, so the second try succeeds, unless the session was deleted and recreated.
+    // A session's encoding never changes. So the second attempt succeeds, except if the session was deleted and
+    // recreated.
     for _ in 0..4 {
         let counted = count(Arc::clone(&messages), encoding).await?;
         let load =
@@ -251,12 +253,12 @@ fn span_of(messages: &[NewMessage]) -> Option<Span> {
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
     let mut value =
         serde_json::to_value(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
-    // The order of keys in a caller's metadata does not matter.
+    // Metadata with the same keys in another order counts as the same.
     value.sort_all_objects();
     Ok(blake3::hash(value.to_string().as_bytes()).as_bytes().to_vec())
 }
 
-/// Counts and serializes messages, on another thread if they are large.
+/// Counts the tokens of messages and serializes the messages, on another thread if they are large.
 async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<CountedMessage>, Error> {
     let bytes = messages.iter().fold(0, |sum: u64, message| sum.saturating_add(message.bytes()));
     let count = move || -> Result<Vec<CountedMessage>, Error> {
@@ -279,7 +281,7 @@ fn written_bytes(messages: &[CountedMessage]) -> usize {
     messages.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
 }
 
-/// Returns whether the messages exceed the engine's limits. The effective settings of the session decide.
+/// Returns whether the messages exceed the engine's limits. Whether they are refused depends on the session's settings.
 fn exceeds_engine_limits(messages: &[Message], settings: &Settings) -> bool {
     let limits = &settings.limits;
     messages.len() as u64 > limits.batch || messages.iter().any(|message| message.bytes() > limits.message)
@@ -329,7 +331,7 @@ fn check_each<'a>(
     Ok(())
 }
 
-/// Returns the changes that append these messages and move every slot's cursor.
+/// Returns the changes that append these messages and count them for the trigger of every slot.
 fn changes_of_append(
     shared: &Shared,
     state: &SessionState,
@@ -359,8 +361,8 @@ fn changes_of_append(
         for (row, (config, room)) in slots.iter_mut().zip(&configs) {
             match config {
                 Some(config) => drop(row.state.advance(&config.slot, &outline, *room)),
-                // The settings do not define this slot, so nothing is counted. If they define it again, it must see that
-                // there are new messages.
+                // The settings do not define this slot, so its trigger counts nothing. If they define it again later,
+                // `last_seq` shows that there are new messages.
                 None if row.scope.holds(&outline) && !outline.skip => {
                     row.state.since.last_seq = outline.seq;
                 }
@@ -371,7 +373,7 @@ fn changes_of_append(
     }
     session.updated = now;
     for row in &mut slots {
-        // With this message there may be a legal cut.
+        // The new messages may end the tool call or loop for which the slot was parked.
         row.work.parked = false;
         row.update_waiting_since(now);
     }
@@ -447,8 +449,9 @@ pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
     SessionRow { encoding, batch_from: 1, created: now, updated: now, ..SessionRow::default() }
 }
 
-/// Returns the slots of a session: the stored ones and those that the settings define. A slot that is added to a session with
-/// messages starts counting now, and its first summary will cover all earlier messages.
+/// Returns the slots of a session: the stored slots, and new rows for the other slots that the settings define. If the
+/// session has messages already, the trigger of a new slot counts from now on. Its first summary will also cover all
+/// earlier messages.
 pub(super) fn session_slots(state: &SessionState, settings: &Settings) -> Vec<SlotRow> {
     let mut slots = state.slots.clone();
     let head = state.session.as_ref().map_or(0, |row| row.tracker.head());

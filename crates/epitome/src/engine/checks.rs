@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::settings::{Patch, Settings};
 use crate::shared::Shared;
 
-/// Maximum nesting depth of metadata and attributes. JSON parsers have a depth limit, and one value that cannot be read
-/// again makes everything stored with it unreadable.
+/// Maximum nesting depth of metadata and attributes. JSON parsers have a depth limit. A value that exceeds it could not
+/// be read again, nor could anything that is stored with it.
 pub(super) const DEEPEST: usize = 100;
 
-/// Returns whether metadata or attributes nest deeper than that.
+/// Returns whether metadata or attributes nest deeper than [`DEEPEST`].
 pub(super) fn is_too_deep(notes: &Map<String, Value>) -> bool {
     fn deeper(value: &Value, left: usize) -> bool {
         let inside = |inner: &Value| left.checked_sub(1).is_none_or(|left| deeper(inner, left));
@@ -42,7 +42,7 @@ pub(super) fn check_notes(what: &str, notes: &Map<String, Value>, settings: &Set
     Ok(())
 }
 
-/// Parses a stored settings document.
+/// Parses a stored settings document. An empty document sets nothing.
 pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
 }
@@ -58,7 +58,8 @@ pub(super) fn check_session_patch(patch: &Patch) -> Result<(), Error> {
     }
 }
 
-/// Merges a patch into a stored document. Returns the new document, and the effective settings over those of `over`.
+/// Merges a patch into the document `stored`. Returns the new document, and the effective settings: those of the
+/// engine, changed by the document `over` and then by the new document.
 pub(super) fn merged(
     engine: &Shared,
     over: &str,
@@ -75,8 +76,9 @@ pub(super) fn merged(
     Ok((document, settings))
 }
 
-/// Returns whether the patch chooses models, or settings that are measured by a model's window. All other settings are
-/// accepted even by an engine that lacks some of the models in the stored settings.
+/// Returns whether the patch chooses models, or contains settings that can be a fraction of a model's window. Only
+/// these settings are checked against the engine's models. So an engine that lacks some models of the stored settings
+/// accepts all other settings.
 fn concerns_models(patch: &Patch) -> bool {
     ["slot", "trigger", "summarize", "condense"].iter().any(|key| patch.entries().contains_key(*key))
 }

@@ -1,8 +1,8 @@
-//! Workspaces, authors and members, and the metadata of all of them.
+//! Workspaces, authors and members, with their metadata.
 //!
-//! Every author of a message is stored in the workspace, and is a member of the session from the first message on. Callers
-//! can store metadata, which the engine does not interpret. Other APIs can store attributes: one JSON object, with one part
-//! for each API, by the API's name.
+//! Every author of a message is stored in the workspace, and becomes a member of the session with the first message.
+//! Callers can store metadata, which the engine does not interpret. Other APIs can store attributes: a JSON object that
+//! maps the name of each API to its data, its part.
 
 use std::sync::Arc;
 
@@ -27,8 +27,8 @@ use crate::store::{
 pub struct Attributes {
     /// The API's name.
     pub owner: &'static str,
-    /// Returns the new part, computed from the current one, and the settings that follow from it; a null removes a setting.
-    /// It must depend on nothing else.
+    /// Computes the new part from the current one, and the settings that follow from it. A null removes a setting. The
+    /// result must depend on nothing but the current part.
     pub change: AttributesChange,
 }
 
@@ -36,7 +36,7 @@ type AttributesChange =
     Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
 
 impl Attributes {
-    /// Changes the owner's part, and returns the settings that follow. An empty part is not stored.
+    /// Changes the owner's part, and returns the settings that follow from it. An empty part is not stored.
     fn apply(&self, attributes: &mut Map<String, Value>, limits: &Settings) -> Result<Patch, Error> {
         let before = attributes.get(self.owner).and_then(Value::as_object);
         let (part, patch) = (self.change)(before.unwrap_or(&Map::new()))?;
@@ -62,14 +62,14 @@ fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Res
     })
 }
 
-/// Changes to a workspace or a session. Fields that are left out stay unchanged.
+/// Changes to a workspace or a session. What a field does not set stays unchanged.
 #[derive(Clone, Default)]
 pub struct Update {
-    /// The caller's metadata, which replaces the current metadata.
+    /// Metadata that replaces the caller's current metadata.
     pub metadata: Option<Map<String, Value>>,
-    /// The attributes of another API.
+    /// The change to one API's part of the attributes.
     pub attributes: Option<Attributes>,
-    /// Authors who join or leave the session. A workspace has no members.
+    /// Authors who join or leave the session. Must be empty for a workspace, because only sessions have members.
     pub members: Vec<Membership>,
 }
 
@@ -78,7 +78,7 @@ pub struct Update {
 pub struct Upserted<T> {
     /// The current value.
     pub value: T,
-    /// Whether the call created it.
+    /// Whether the call created the value.
     pub created: bool,
 }
 
@@ -91,7 +91,7 @@ pub(super) struct UpdatedSession {
 }
 
 impl Engine {
-    /// Lists workspaces by age. For the operator only: no workspace may see others.
+    /// Lists workspaces by age. For the operator only: a tenant must not see other workspaces.
     pub async fn list_workspaces(
         &self,
         listing: Listing<WorkspaceRow>,
@@ -99,15 +99,17 @@ impl Engine {
         Ok(self.shared().store.workspaces(listing).await?)
     }
 
-    /// Returns a secret random number of the store, the same for every engine that opens it. It serves to derive names that
-    /// reveal nothing, for example message ids that do not show how many sessions there are.
+    /// Returns the secret random number of the store, which is the same for every engine on the store. From it a
+    /// program can derive names that reveal nothing, for example message ids that do not show how many sessions there
+    /// are.
     pub async fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.shared().store.secret().await?)
     }
 }
 
 impl Workspace {
-    /// Returns the workspace's row, if it exists. The first session, author, setting or metadata creates a workspace.
+    /// Returns the workspace's row, if it exists. A workspace is created with its first session, author, setting or
+    /// metadata.
     pub async fn info(&self) -> Result<Option<WorkspaceRow>, Error> {
         Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.first())
     }
@@ -134,15 +136,17 @@ impl Workspace {
         let engine = Arc::clone(self.shared());
         let created =
             self.change(move |before| Ok((updated_row(&engine, before, &update)?, before.is_none()))).await?;
-        // Another client may have deleted it since.
+        // Another client may have deleted the workspace in the meantime.
         let not_found = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
         let value = self.info().await?.ok_or_else(not_found)?;
         Ok(Upserted { value, created })
     }
 
-    /// Deletes the workspace. Its sessions must be deleted before, one by one. Returns false if it did not exist.
+    /// Deletes the workspace. Fails if it still has sessions; delete them first, one by one. Returns false if the
+    /// workspace did not exist.
     pub async fn delete(&self) -> Result<bool, Error> {
-        // The state of its proxied conversations is dropped from memory, and is not stored later.
+        // The state of its proxied conversations is dropped from memory first, so that it is not stored after the
+        // deletion.
         self.engine.inner.threads.remove_workspace(self.name());
         self.engine.inner.threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
@@ -155,7 +159,7 @@ impl Workspace {
         }
     }
 
-    /// Lists its sessions by age. With `member`, only the sessions of that author.
+    /// Lists the sessions of the workspace by age. With `member`, only the sessions of which this author is a member.
     pub async fn list_sessions(
         &self,
         member: Option<&str>,
@@ -170,13 +174,13 @@ impl Workspace {
         Ok(listed.map(|(name, row)| SessionInfo::new(name, row)))
     }
 
-    /// Returns an author, if the workspace has one of that name.
+    /// Returns the author with this name, if the workspace has one.
     pub async fn author(&self, name: &str) -> Result<Option<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.first())
     }
 
-    /// Replaces an author's metadata, and the specified parts of the attributes; `None` leaves them unchanged. Creates the
-    /// author and the workspace if they do not exist.
+    /// Replaces an author's metadata, and each part of the attributes that `attributes` contains. `None` leaves them
+    /// unchanged. Creates the author and the workspace if they do not exist.
     pub async fn set_author(
         &self,
         name: &str,
@@ -200,32 +204,32 @@ impl Workspace {
         };
         store.change_author(self.name(), name, Box::new(decide)).await?;
         let created = out.take()?;
-        // The author may have been deleted with the workspace since.
+        // The author may have been deleted with the workspace in the meantime.
         let not_found = || Error::NotFound { what: format!("author `{name}`") };
         let value = self.author(name).await?.ok_or_else(not_found)?;
         Ok(Upserted { value, created })
     }
 
-    /// Lists its authors by age.
+    /// Lists the authors of the workspace by age.
     pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<ListPage<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), listing).await?)
     }
 }
 
 impl Session {
-    /// Changes settings of this session alone: only the keys in the patch. A null removes a session setting. Creates the
-    /// session if it does not exist. After that its encoding cannot be changed.
+    /// Changes settings of this session alone: only the keys in the patch. A null removes a session setting. Creates
+    /// the session if it does not exist. The encoding of an existing session cannot be changed.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         self.put(Some(patch), None).await
     }
 
-    /// Replaces the caller's metadata. Creates the session if it does not exist.
+    /// Replaces the caller's metadata of the session. Creates the session if it does not exist.
     pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
         self.put(None, Some(metadata)).await.map(|_| ())
     }
 
-    /// Changes settings and replaces the caller's metadata, as [`Session::set`] and [`Session::set_metadata`] do: both or
-    /// neither. Creates the session if it does not exist.
+    /// Changes settings and replaces the caller's metadata, as [`Session::set`] and [`Session::set_metadata`] do, but
+    /// in one transaction. Creates the session if it does not exist.
     pub async fn put(
         &self,
         patch: Option<&Patch>,
@@ -235,7 +239,8 @@ impl Session {
         Ok(self.write(Some(patch.cloned().unwrap_or_default()), update).await?.settings)
     }
 
-    /// Changes metadata, attributes and members of the session: all or nothing. Creates the session if it does not exist.
+    /// Changes metadata, attributes and members of the session in one transaction. Creates the session if it does not
+    /// exist.
     pub async fn update(&self, update: Update) -> Result<Upserted<SessionInfo>, Error> {
         let UpdatedSession { created, info, .. } = self.write(None, update).await?;
         let value = match info {
@@ -245,7 +250,8 @@ impl Session {
         Ok(Upserted { value, created })
     }
 
-    /// Does the same as [`Session::update`], and changes settings. With `patch` it writes even if nothing changes.
+    /// Does the same as [`Session::update`], and applies `patch` to the session's settings. If there is a patch, the
+    /// session is written even if nothing changes.
     pub(super) async fn write(&self, patch: Option<Patch>, update: Update) -> Result<UpdatedSession, Error> {
         self.check_names()?;
         patch.iter().try_for_each(check_session_patch)?;
@@ -268,7 +274,8 @@ impl Session {
                 session.settings = document;
                 Ok::<_, Error>((session_slots(state, &settings), settings))
             };
-            // Stored settings that are no longer valid can be replaced: only the result of the patch is checked.
+            // Only the result of the patch is checked, so that stored settings which are no longer valid can be
+            // replaced.
             let mut settings = match patch.as_ref().filter(|patch| !patch.is_empty()) {
                 Some(patch) => {
                     let (slots, settings) = apply(&mut session, patch)?;
@@ -303,7 +310,7 @@ impl Session {
                 return Ok((None, UpdatedSession { created: false, info: Some(info(&session)), settings }));
             }
             session.updated = state.now;
-            // The store assigns a new session's id.
+            // The store assigns the id of a new session later, so its info is read again.
             let updated =
                 UpdatedSession { created: before.is_none(), info: before.map(|_| info(&session)), settings };
             changes.session = Some(session);
@@ -330,7 +337,7 @@ impl Session {
         Ok(self.shared().store.members(self.id().await?, listing).await?)
     }
 
-    /// Returns the member of that name.
+    /// Returns the member with this name, if the session has one.
     pub async fn member(&self, name: &str) -> Result<Option<MemberRow>, Error> {
         Ok(self.shared().store.members(self.id().await?, Listing::named(name)).await?.first())
     }
@@ -340,7 +347,7 @@ impl Session {
     }
 }
 
-/// Returns the new row of a workspace; `None` if nothing changes.
+/// Returns the row of a workspace after the update; `None` if nothing changes.
 fn updated_row(
     engine: &Shared,
     before: Option<&WorkspaceRow>,

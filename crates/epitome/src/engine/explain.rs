@@ -1,4 +1,4 @@
-//! Reports the state of sessions and slots, and the reasons: for people, and for monitoring programs.
+//! Reports the state of sessions and slots with the reasons, for people and for monitoring programs.
 
 use std::sync::Arc;
 
@@ -37,17 +37,17 @@ pub struct SlotExplanation {
     pub why: String,
     /// The current summary.
     pub summary: Option<SummaryId>,
-    /// The last message that is covered.
+    /// The last message that its summary covers; 0 without a summary.
     pub covered: Seq,
-    /// The message at which it became due.
+    /// The message at which it became due; `None` if it is not due.
     pub due: Option<Seq>,
-    /// When its trigger fires if no message is added until then.
+    /// When its trigger fires even if no further message is added; `None` if it fires only at a message.
     pub due_at: Option<Timestamp>,
     /// Its trigger, as an expression; `None` if the settings no longer define the slot.
     pub trigger: Option<String>,
     /// The progress of each condition of the trigger.
     pub gauges: Vec<trigger::Gauge>,
-    /// What stays verbatim and is not summarized, as an expression.
+    /// The newest messages that stay verbatim and are not summarized, as an expression.
     pub keep: Option<String>,
     /// Maximum size of the summary, in tokens.
     pub max_tokens: Option<u64>,
@@ -55,12 +55,12 @@ pub struct SlotExplanation {
     pub max_chars: Option<u64>,
     /// The models that write it, first choice first.
     pub models: Vec<String>,
-    /// The engine that has leased it.
+    /// Id of the engine that has leased the slot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// How many times in a row it failed.
     pub attempts: u32,
-    /// Time of the first of these failures.
+    /// Time of the first failure since the last success.
     pub failing_since: Option<Timestamp>,
     /// Time of the next attempt.
     pub not_before: Option<Timestamp>,
@@ -72,21 +72,22 @@ pub struct SlotExplanation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotStatus {
-    /// Nothing is due.
+    /// No summary is due.
     Idle,
     /// A summary is due, and no worker has started it yet.
     Due,
     /// A summary is being written.
     Working,
-    /// It failed, and will be retried.
+    /// The last attempt failed. A worker will retry.
     Waiting,
-    /// It is due, but there is no legal cut yet: a tool call is open.
+    /// A summary is due, but a tool call or loop is in progress. The messages cannot be divided inside it, so the
+    /// worker waits until it ends.
     Parked,
-    /// The settings no longer define it. Its last summary stays in use.
+    /// The settings no longer define the slot. Its last summary stays in use.
     Retired,
 }
 
-/// What is due in a workspace.
+/// The slots of a workspace that are due, and their number by status.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Queue {
     /// Number of slots that are due and not started yet.
@@ -95,13 +96,13 @@ pub struct Queue {
     pub working: u64,
     /// Number of slots that failed and will be retried.
     pub waiting: u64,
-    /// Number of slots that are due, but have no legal cut yet.
+    /// Number of slots that are due, but wait until a tool call or loop ends.
     pub parked: u64,
-    /// The slots, longest waiting first; at most 1,000.
+    /// The slots, at most 1,000. The slot that has waited longest comes first.
     pub slots: Vec<QueueEntry>,
 }
 
-/// A slot with something to do.
+/// A slot that has a summary to be written.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueueEntry {
     /// The session.
@@ -112,7 +113,7 @@ pub struct QueueEntry {
     pub scope: Option<Author>,
     /// Its status.
     pub status: SlotStatus,
-    /// The message at which it became due.
+    /// The message at which it became due; `None` if it is not due.
     pub due: Option<Seq>,
     /// Time at which it became due.
     pub since: Option<Timestamp>,
@@ -200,7 +201,7 @@ fn reason(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::TriggerPro
         SlotStatus::Working => format!("due since message {due}, and being written{}", failures(row)),
         SlotStatus::Waiting => format!("due since message {due}{}; it will be retried", failures(row)),
         SlotStatus::Parked => {
-            format!("due since message {due}; no legal cut yet: a tool call or loop is in progress")
+            format!("due since message {due}; waits until the tool call or loop in progress ends")
         }
         SlotStatus::Retired => "the settings no longer define it; its last summary stays in use".to_owned(),
     }
@@ -217,7 +218,7 @@ fn failures(row: &SlotRow) -> String {
 }
 
 impl Workspace {
-    /// Returns what is due in the workspace, and the progress of that work.
+    /// Returns the slots of the workspace that are due, and the progress of their summaries.
     pub async fn queue(&self) -> Result<Queue, Error> {
         let (QueueCounts { working, parked, waiting, due, .. }, rows) =
             self.shared().store.queue(Some(self.name()), MAX_QUEUE_ENTRIES).await?;

@@ -1,4 +1,4 @@
-//! Forks: a new session from a point of another one.
+//! Creates a new session from the messages of another session, up to a certain message.
 
 use std::sync::Arc;
 
@@ -41,7 +41,8 @@ pub struct Fork {
     /// What to copy.
     #[serde(default)]
     pub kind: ForkKind,
-    /// Metadata of the new session. By default the original's, plus `forked_from` with the original's name and the message.
+    /// Metadata of the new session. By default the metadata of the original session, plus `forked_from` with its name
+    /// and the last copied message.
     #[serde(skip)]
     pub metadata: Option<Map<String, Value>>,
 }
@@ -53,8 +54,8 @@ pub enum ForkKind {
     /// Every message, and the summaries that were current at that point.
     #[default]
     Whole,
-    /// What a context would contain: the summary, which becomes the pinned first message, and the messages after it. For a
-    /// sub-agent that needs the facts but not the whole history.
+    /// What a context would contain: the summary and the messages after it. The summary becomes the pinned first
+    /// message. For a sub-agent that needs the facts but not the whole history.
     Condensed,
 }
 
@@ -96,10 +97,10 @@ impl Session {
                 "the session has no messages yet, so there is nothing to fork".to_owned(),
             ));
         }
-        let missing = format!("at: {at}; the session has messages 1 to {head}");
+        let missing = format!("at: there is no message {at}; the session has messages 1 to {head}");
         match at {
             0 => return Err(Error::Invalid(missing)),
-            // Not invalid, because the message may exist later.
+            // This is a conflict and not an invalid request, because the message may exist later.
             _ if at > head => return Err(Error::Conflict(missing)),
             _ => {}
         }
@@ -122,7 +123,8 @@ impl Session {
             ForkKind::Condensed => forking.condensed().await,
         };
         match created {
-            // If the session was deleted in the meantime, the store only reports a general failure.
+            // The session may have been deleted in the meantime. The store reports that as a general failure, so it is
+            // checked.
             Err(Error::Store(error)) => Err(match self.state().await {
                 Err(missing @ Error::NotFound { .. }) => missing,
                 Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
@@ -145,7 +147,7 @@ impl Forking<'_> {
         let request = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
         let mut context = context::context(shared, from, request.clone()).await?;
         if !context.report.exhaustive {
-            // No summary covers enough yet, so the missing messages are digested.
+            // The summary does not cover all older messages, so the context is built again with a digest of the others.
             context = context::context(shared, from, ContextRequest { fill: true, ..request }).await?;
         }
         let mut messages = context.messages;
@@ -188,7 +190,8 @@ impl Forking<'_> {
             copy.active = first.map(|summary| summary.id);
             let unchanged = *at == row.tracker.head() && slot.active == copy.active;
             copy.state = if unchanged {
-                // Copied unchanged, so that an undo keeps its effect.
+                // The fork ends where the session ends, so the state is copied unchanged. An earlier undo stays in
+                // effect.
                 slot.state
             } else {
                 let fired = first.map_or(0, |summary| summary.facts.firing.min(*at));
@@ -256,7 +259,8 @@ impl Forking<'_> {
     }
 }
 
-/// A slot of the new session. Unless its state is copied unchanged, messages after its last trigger event are counted again.
+/// A slot of the new session. If its state is not copied unchanged, the messages after its last trigger event are
+/// counted again.
 struct ForkedSlot<'a> {
     row: SlotRow,
     slot: &'a Slot,
@@ -281,7 +285,8 @@ impl ForkedSlot<'_> {
     }
 }
 
-/// Returns the summary that a slot had at some message, and the one before it, so that an undo works in the fork too.
+/// Returns the newest summary of the slot that covers only messages up to `at`, and the summary before it. The fork
+/// needs both, so that an undo works there too.
 async fn lineage(
     shared: &Shared,
     session: SessionId,

@@ -7,9 +7,10 @@ use crate::error::{Error, check_name};
 use crate::key::{CreatedKey, Key, NewKey, Rights};
 use crate::store::{KeyRow, PickKeys, StoreError};
 
-/// The API keys of a store. A handle: creating one reads and writes nothing.
+/// A handle for the API keys of a store. Creating it reads and writes nothing.
 ///
-/// No method of an [`Engine`] requires a key. A server that accepts requests from untrusted clients checks them.
+/// No method of an [`Engine`] requires a key. A server that accepts requests from untrusted clients must check the
+/// keys.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -39,7 +40,7 @@ impl Engine {
 }
 
 impl Keys {
-    /// Creates a key. Its secret is in the result and nowhere else.
+    /// Creates a key. Only the result contains its secret; the store has only a hash of it.
     pub async fn create(&self, new: NewKey) -> Result<CreatedKey, Error> {
         let store = &self.engine.shared().store;
         let (id, secret) = make()?;
@@ -58,8 +59,8 @@ impl Keys {
         Ok(CreatedKey { key: store.add_key(KeyRow { key, hash }).await?, secret })
     }
 
-    /// Lists keys by id, revoked and expired ones too: of one workspace or of all, at most `limit` of those after `after`,
-    /// and at most 1,000.
+    /// Lists the keys of one workspace or of all by id, revoked and expired ones too: those with an id after `after`,
+    /// at most `limit`, and never more than 1,000.
     pub async fn list(
         &self,
         workspace: Option<&str>,
@@ -77,8 +78,9 @@ impl Keys {
         Ok(self.engine.shared().store.revoke_key(id, workspace).await?)
     }
 
-    /// Returns the key of this secret if it works. For unknown, wrong, revoked and expired secrets alike it returns `None`.
-    /// The store is queried each time, so a key that was revoked on any node stops working at once.
+    /// Returns the key that belongs to this secret. Returns `None` if the secret is unknown or wrong, and if the key is
+    /// revoked or has expired. The store is queried each time, so a key that was revoked on any node stops working at
+    /// once.
     pub async fn check(&self, secret: &str) -> Result<Option<Key>, Error> {
         let Some(id) = id_of(secret) else { return Ok(None) };
         let (found, now) = self.engine.shared().store.keys(PickKeys::Id(id.to_owned())).await?;
@@ -87,7 +89,7 @@ impl Keys {
         Ok(found.into_iter().find(right).map(|row| row.key).filter(|key| key.is_valid_at(now)))
     }
 
-    /// Returns whether no key was ever created. Then no client could authenticate.
+    /// Returns whether no key was ever created, so that no client can authenticate.
     pub async fn is_empty(&self) -> Result<bool, Error> {
         Ok(self.list(None, None, 1).await?.is_empty())
     }
@@ -101,7 +103,9 @@ impl NewKey {
     fn check(&self, now: Timestamp) -> Result<(), Error> {
         match (&self.workspace, self.rights) {
             (Some(_), Rights::Admin) => {
-                return Err(Error::invalid("workspace: an admin key is for all workspaces; set none"));
+                return Err(Error::invalid(
+                    "workspace: an admin key is for all workspaces; leave this field out",
+                ));
             }
             (None, Rights::Read | Rights::Write) => {
                 return Err(Error::invalid("workspace: a read or write key needs a workspace"));
@@ -115,7 +119,7 @@ impl NewKey {
             )));
         }
         if self.expires.is_some_and(|expires| expires <= now) {
-            return Err(Error::invalid("expires: is in the past; set a later time, or none"));
+            return Err(Error::invalid("expires: is in the past; set a later time, or leave it out"));
         }
         Ok(())
     }

@@ -26,17 +26,17 @@ pub struct LoggedSlot {
     pub scope: Option<Author>,
 }
 
-/// Number of names that are read at a time.
+/// Number of workspaces or sessions that are read at a time.
 const PAGE: usize = 1_000;
 
 impl Engine {
     /// Finds the session and the slot that a log line of the engine names by a hash, such as
     /// `5f0a2c1b-91d4e07b3c22-c3e1a0b2`. Without its third part the hash names only the session.
     ///
-    /// For the operator only: it searches all workspaces. It reads the names of all workspaces, then the rows of the sessions
-    /// of the workspace whose hash matches, in pages of 1,000, until it finds the session. So the cost grows with the number
-    /// of workspaces and with the number of sessions of one workspace. No other workspace's sessions are read, and nothing is
-    /// written.
+    /// For the operator only, because it searches all workspaces. It reads the names of all workspaces in pages of
+    /// 1,000. In the workspace whose hash matches, it reads the rows of the sessions until it finds the session. So the
+    /// cost grows with the number of workspaces, and with the number of sessions of that workspace. It reads no
+    /// sessions of other workspaces, and writes nothing.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -72,7 +72,9 @@ impl Engine {
             after = Some(last);
         }
         Err(Error::NotFound {
-            what: format!("session {hash} (deleted since then, or the log line is of another database)"),
+            what: format!(
+                "session {hash} (it was deleted, or the log line was written for another database)"
+            ),
         })
     }
 }
@@ -96,8 +98,8 @@ impl Workspace {
 }
 
 impl Session {
-    /// Returns the hash by which the engine's logs name a slot of this session, to find its log lines. The session and the
-    /// slot need not exist.
+    /// Returns the hash by which the engine's logs name this slot of the session. Use it to find the log lines of the
+    /// slot. The session and the slot need not exist.
     pub async fn log_hash(&self, scope: Option<Author>, slot: &str) -> Result<String, Error> {
         let hasher = self.shared().log_hasher().await?;
         Ok(hasher.whole(&self.key.workspace, &self.key.session, &Scope::from(scope), slot))

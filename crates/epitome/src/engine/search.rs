@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::store::{Hit, Load, Portion, Search, SessionKey, SummaryId};
 
-/// Maximum size of the messages in one page of results, approximately, in bytes: 4 MiB. They are in memory together, and
-/// some words are in every message.
+/// Maximum size of the messages in one page of results, approximately, in bytes: 4 MiB. All messages of a page are in
+/// memory at the same time, and a common word matches every message.
 pub const SEARCH_BYTES: u64 = 4 << 20;
 
 /// A message that matches a search.
@@ -30,8 +30,8 @@ pub struct SearchHit {
     pub cursor: HitCursor,
 }
 
-/// Where a search continues: after this message of this session. It contains the session's name, because the id in the store
-/// would reveal facts about other tenants.
+/// The position at which a search continues: after this message of this session. It contains the session's name and not
+/// its id in the store, because the id would reveal facts about other tenants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HitCursor {
     /// The session's name.
@@ -44,12 +44,13 @@ pub struct HitCursor {
 const EXCERPT: usize = 60;
 
 impl Session {
-    /// Searches messages by their words, newest first, summarized or not. A message matches if it contains all words, in any
-    /// order and also inside longer words; `"a quoted phrase"` is one word. Works in any script. With `covered_by`, only
-    /// messages that this summary covers are searched. With a cursor of this session, the search continues there.
+    /// Searches the messages of the session, newest first, including those that a summary covers. A message matches if
+    /// it contains all `words`, in any order. A word also matches inside a longer word, and a `"quoted phrase"` counts
+    /// as one word. The search works in any script. With `covered_by`, only the messages that this summary covers are
+    /// searched. With `after`, a cursor of this session, the search continues after that message.
     ///
-    /// Returns at most `limit` messages, and at most 1,000. Returns fewer if they are large: the search stops when the
-    /// matches have [`SEARCH_BYTES`] or more. [`Portion::more`] says whether there are matches after the last cursor.
+    /// Returns at most `limit` messages, and at most 1,000. Large messages make the page shorter: it ends when its
+    /// messages have [`SEARCH_BYTES`] or more. [`Portion::more`] is true if there are matches after the last cursor.
     pub async fn search(
         &self,
         words: &str,
@@ -60,7 +61,7 @@ impl Session {
         let search = search(&self.key.workspace, words, limit)?;
         if let Some(after) = after.as_ref().filter(|after| after.session != self.key.session) {
             return Err(Error::invalid(format!(
-                "after: is a cursor of session `{}`; this is `{}`",
+                "after: the cursor belongs to session `{}`, not to `{}`; search again without a cursor",
                 after.session, self.key.session
             )));
         }
@@ -82,8 +83,8 @@ impl Session {
 }
 
 impl Workspace {
-    /// Searches messages of all its sessions, newest session first: see [`Session::search`]. If the session of the cursor
-    /// was deleted in the meantime, the search must start again.
+    /// Searches messages of all its sessions, newest session first: see [`Session::search`]. If the session of the
+    /// cursor was deleted in the meantime, the search fails with a conflict and must start again.
     pub async fn search(
         &self,
         words: &str,

@@ -19,7 +19,7 @@ use crate::store::{
 };
 use crate::worker;
 
-/// A session. A handle: creating one reads and writes nothing; the first append creates the session.
+/// A handle for a session. Creating the handle reads and writes nothing; the first append creates the session.
 #[derive(Debug, Clone)]
 pub struct Session {
     pub(super) engine: Engine,
@@ -32,7 +32,7 @@ pub struct Session {
 /// use epitome::Page;
 ///
 /// let newest = Page { reverse: true, limit: 10, ..Page::default() };
-/// let next = Page { before: Some(91), ..newest.clone() }; // where the oldest of the ten was message 91
+/// let next = Page { before: Some(91), ..newest.clone() }; // message 91 was the oldest of the ten
 /// assert_eq!(next.limit, 10);
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub struct Page {
     pub before: Option<Seq>,
     /// Only messages of this author, and the results of their tool calls.
     pub scope: Option<Author>,
-    /// Newest first.
+    /// Whether the newest message comes first.
     pub reverse: bool,
     /// Maximum number of messages; at most 1,000.
     pub limit: usize,
-    /// Maximum size in stored bytes: the page ends with the message that reaches it, so it has at least one message. For
-    /// callers that need a bound on memory: see [`Portion::more`].
+    /// Maximum size of the page in stored bytes, for callers that need a bound on memory. The page ends with the
+    /// message that reaches this size, so it has at least one message. [`Portion::more`] is true if messages are left.
     pub bytes: Option<u64>,
 }
 
@@ -62,9 +62,9 @@ impl Default for Page {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Flags {
-    /// Always shown verbatim.
+    /// Whether every context shows the message verbatim.
     pub pinned: Option<bool>,
-    /// Never summarized, and not counted by any trigger.
+    /// Whether summaries leave the message out and triggers do not count it.
     pub skip: Option<bool>,
 }
 
@@ -89,7 +89,8 @@ impl Session {
         check_name("session", &self.key.session)
     }
 
-    /// Changes the session, if it exists, with a decision that can fail and that returns a result.
+    /// Changes the session if it exists. `decide` receives the stored state, and returns the changes and a result for
+    /// the caller. If it fails, nothing is changed.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         load: Load,
@@ -118,7 +119,7 @@ impl Session {
         Ok(SessionInfo::new(Arc::clone(&self.key.session), row))
     }
 
-    /// Returns messages verbatim.
+    /// Returns a page of the messages, verbatim.
     pub async fn messages(&self, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.state().await?;
         self.page(row.id, page, row.tracker.head()).await
@@ -175,8 +176,9 @@ impl Session {
         Ok(deleted)
     }
 
-    /// Sets a message's flags. A call batch is pinned or skipped as a whole. Triggers that have fired are not recalculated.
-    /// The skip flag cannot be removed while a summary that was written without the message covers its position.
+    /// Sets a message's flags. A call batch is pinned or skipped as a whole. Triggers that have fired are not
+    /// recalculated. The skip flag of a message cannot be removed while a summary covers its position, because that
+    /// summary was written without the message.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
         let load = Load { log: LoadLog::CallBatch(seq), ..Load::default() };
         self.change(load, move |_, state, mut session| {
@@ -189,12 +191,12 @@ impl Session {
                 }
                 let others = state.log.iter().any(|outline| outline.seq != seq && outline.skip);
                 let (was, is) = (others || message.skip, others || skip);
-                // The summary was written without the message, but would count as containing it.
+                // The summary was written without the message, but the message would then count as summarized.
                 let covered = |row: &SlotRow| row.scope.holds(message) && row.state.covered >= message.seq;
                 if let Some(row) = state.slots.iter().find(|row| was && !is && covered(row)) {
                     return Err(Error::Conflict(format!(
-                        "message {seq} was skipped when slot `{}` was summarized up to message {}, so that summary \
-                         lacks it; undo those summaries first, or pin the message to have it shown",
+                        "skip: cannot be removed from message {seq}: slot `{}` was summarized up to message {}, without \
+                         this message; undo the slot's summaries first, or pin the message so that it is shown",
                         row.name, row.state.covered
                     )));
                 }
@@ -214,13 +216,14 @@ impl Session {
             .await
     }
 
-    /// Returns the effective settings of the session.
+    /// Returns the effective settings of the session: the engine's, changed by those of the workspace and of the
+    /// session.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
         let (state, _) = self.state().await?;
         self.shared().settings_at(&state)
     }
 
-    /// Writes all summaries of the session that are due now, in the calling task, and returns when none is due.
+    /// Writes all summaries of the session that are due now, in the calling task, and returns when no summary is due.
     pub async fn work(&self) -> Result<(), Error> {
         worker::until_idle(self.shared(), Some(self.key.clone())).await
     }

@@ -1,4 +1,4 @@
-//! A session's summaries: reads, requests, undoes, rebuilds and expands them.
+//! Reads, requests, undoes, rebuilds and expands the summaries of a session.
 
 use epitome_core::message::{Author, Message, Seq, Timestamp};
 use epitome_core::slot::Scope;
@@ -28,13 +28,13 @@ use crate::worker;
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Summarize {
-    /// The slot; by default the first one of the scope.
+    /// Name of the slot; by default the first slot of the scope.
     pub slot: Option<String>,
-    /// The author scope messages to summarize; `None` for all messages.
+    /// The author whose messages are summarized; `None` for all messages.
     pub scope: Option<Author>,
     /// What the summary should pay attention to most.
     pub focus: Option<String>,
-    /// Whether to wait until it is written.
+    /// Whether the call waits until the summary is written.
     #[serde(skip)]
     pub wait: bool,
 }
@@ -46,7 +46,7 @@ impl Default for Summarize {
 }
 
 impl Summarize {
-    /// Requests this slot's summary, and waits for it.
+    /// Creates a request for this slot's summary that waits until it is written.
     pub fn slot(name: impl Into<String>) -> Self {
         Self { slot: Some(name.into()), ..Self::default() }
     }
@@ -56,7 +56,8 @@ impl Summarize {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(tag = "status", rename_all = "snake_case")]
 pub enum Summarized {
-    /// There are no new messages, or all new messages stay verbatim. The current summary stays, and no model was called.
+    /// There are no new messages, or all new messages stay verbatim. The current summary stays in use, and no model was
+    /// called.
     NothingNew {
         /// The current summary, if there is one.
         summary: Option<Summary>,
@@ -66,9 +67,10 @@ pub enum Summarized {
         /// The new summary.
         summary: Summary,
     },
-    /// It will be written.
+    /// The summary is not written yet. A worker will write it.
     Pending {
-        /// Why it is not written yet, if there is a reason: no legal cut, for example.
+        /// Why the worker cannot write it yet, for example because a tool call is in progress; `None` if there is no
+        /// such reason.
         reason: Option<String>,
     },
 }
@@ -90,7 +92,8 @@ impl Session {
         self.read_summaries(PickSummaries::Current).await
     }
 
-    /// Returns all summaries, superseded and undone ones too, newest first: at most `limit` of those before `before`.
+    /// Returns summaries with an id below `before`, or all if it is `None`; superseded and undone ones too. Newest
+    /// first, at most `limit`, and never more than 1,000.
     pub async fn history(&self, before: Option<SummaryId>, limit: usize) -> Result<Vec<Summary>, Error> {
         let limit = limit.min(1_000);
         self.read_summaries(PickSummaries::History { slot: None, before, limit }).await
@@ -132,7 +135,8 @@ impl Session {
                     return Ok((None, forced));
                 }
                 if focus.is_some() && row.work.owner.is_some() {
-                    // The summary in progress does not use the focus, so it is written again.
+                    // The summary in progress does not use the new focus, so its lease is revoked and the summary is
+                    // written again.
                     revoke_lease(&mut row);
                 }
                 row.work.focus = focus.clone().or(row.work.focus);
@@ -152,7 +156,7 @@ impl Session {
         self.wait_for(&scope, &forced).await
     }
 
-    /// Waits until a trigger event is done, by this engine or another one.
+    /// Waits until this engine or another one has handled the trigger event.
     async fn wait_for(&self, scope: &Scope, forced: &ForcedTrigger) -> Result<Summarized, Error> {
         let shared = self.shared();
         let mut moved = shared.signals.slot_changed.subscribe();
@@ -172,19 +176,19 @@ impl Session {
             }
             if row.work.parked {
                 return Ok(Summarized::Pending {
-                    reason: Some("no legal cut yet: a tool call or loop is in progress".to_owned()),
+                    reason: Some("the worker waits until the tool call or loop in progress ends".to_owned()),
                 });
             }
-            // The request cleared `not_before`, so a new value was set by a failure since then.
+            // The request cleared `not_before`. If it is set again, an attempt has failed in the meantime.
             if row.work.not_before.is_some() && row.work.owner.is_none() {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
             }
             if shared.pace.workers == 0 && shared.pace.on_demand {
-                // There may be no other engine to write it.
+                // This engine has no worker, and there may be no other engine. So this task writes the summary.
                 worker::until_idle(shared, Some(self.key.clone())).await?;
             }
-            // Another process may write it without notifying this one. An engine without workers polls more often.
+            // Another process may write the summary without a notification to this process, so the loop also polls.
             let often = if shared.pace.workers == 0 { 5 } else { 1 };
             let _ = tokio::time::timeout(shared.pace.poll / often, moved.changed()).await;
         }
@@ -198,8 +202,9 @@ impl Session {
         }
     }
 
-    /// Undoes the current summary of a slot. The previous summary becomes current again, a summary in progress is discarded
-    /// when it is ready, and the trigger starts counting again at the newest message.
+    /// Undoes the current summary of a slot. The previous summary becomes current again and is returned; `None` if
+    /// there was none. If a worker is writing the next summary, that summary is discarded. The trigger starts counting
+    /// again at the newest message.
     pub async fn undo(&self, summary: SummaryId) -> Result<Option<Summary>, Error> {
         let (_, session) = self.state().await?;
         let undone = self.summary_row(session.id, summary).await?;
@@ -211,13 +216,14 @@ impl Session {
             let row = undone.and_then(|row| state.slot(&row.scope, &row.slot));
             let Some(mut row) = row.filter(|row| row.active == Some(summary)).cloned() else {
                 return Err(Error::Conflict(format!(
-                    "summary {summary} is not the current one; undo that first"
+                    "summary {summary} is not the current summary of its slot; undo the current one first"
                 )));
             };
             let parent = undone.and_then(|row| row.parent).and_then(find);
             row.state.undo(parent.map_or(0, |parent| parent.through), session.tracker.head(), state.now);
             row.active = parent.map(|parent| parent.id);
-            // A worker that writes the next summary now started from the one that is undone.
+            // If a worker is writing the next summary, it builds on the undone one. The new fencing token makes its
+            // commit fail.
             row.fence = row.fence.saturating_add(1);
             row.work = crate::store::SlotWork::default();
             row.update_waiting_since(state.now);
@@ -235,7 +241,7 @@ impl Session {
     }
 
     /// Writes a slot's summary again from the first message on, with the current settings. The current summary stays in
-    /// use until the new one is ready. Returns false if there is nothing to summarize.
+    /// use until the new one is ready. Returns false if there are no messages to summarize.
     pub async fn rebuild(&self, scope: Option<Author>, slot: &str) -> Result<bool, Error> {
         let (name, scope) = (slot.to_owned(), scope.into());
         let fires = self
@@ -243,7 +249,8 @@ impl Session {
                 let mut row = find_slot(engine, state, &scope, Some(&name))?;
                 let fires = force_rebuild(&mut row, state.now);
                 row.work.rebuild = true;
-                // A summary in progress builds on the current one, and would be stored in place of the rebuilt one.
+                // A summary in progress builds on the current summary. Without this it would be stored in place of the
+                // rebuilt one.
                 revoke_lease(&mut row);
                 ready_now(&mut row, state.now);
                 let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });
@@ -256,7 +263,8 @@ impl Session {
         Ok(fires)
     }
 
-    /// Returns a page of the messages that a summary covers: those of its scope up to its last one.
+    /// Returns a page of the messages that a summary covers: the messages of its scope, up to the last one that it
+    /// covers.
     pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.state().await?;
         let summary = self.summary_row(row.id, summary).await?;
@@ -265,13 +273,14 @@ impl Session {
     }
 }
 
-/// What the caller of a forced summary waits for.
+/// The trigger event of a summary that a caller requested. The caller may wait until it is handled.
 struct ForcedTrigger {
     slot: String,
+    /// False if there are no new messages, so that nothing is to be done.
     fires: bool,
-    /// The summary that was current before.
+    /// The summary that was current before the request.
     before: Option<SummaryId>,
-    /// The trigger event to wait for.
+    /// The message at which the trigger event happened.
     at: Seq,
 }
 
@@ -280,7 +289,7 @@ fn is_fallback(state: &SessionState, row: &SlotRow) -> bool {
     state.summaries.iter().any(|summary| Some(summary.id) == row.active && summary.facts.stand_in)
 }
 
-/// Revokes the lease of the worker that has the slot, so that its summary is discarded.
+/// Revokes the slot's lease. The summary of the worker that had the lease is discarded.
 fn revoke_lease(row: &mut SlotRow) {
     row.fence = row.fence.saturating_add(1);
     (row.work.owner, row.work.until) = (None, None);
@@ -293,7 +302,8 @@ fn ready_now(row: &mut SlotRow, now: Timestamp) {
     row.update_waiting_since(now);
 }
 
-/// Fires the trigger as if nothing were covered. The coverage itself is not reduced.
+/// Fires the trigger as if no message were covered. The coverage itself stays as it is. Returns false if there are no
+/// messages to summarize.
 fn force_rebuild(row: &mut SlotRow, now: Timestamp) -> bool {
     let covered = std::mem::take(&mut row.state.covered);
     let fires = row.state.force(now);
@@ -301,7 +311,8 @@ fn force_rebuild(row: &mut SlotRow, now: Timestamp) -> bool {
     fires
 }
 
-/// Returns a slot by its name, or the first one of its scope. If it was never stored, returns a new row.
+/// Returns the row of the slot with this name, or of the first slot of the scope if `name` is `None`. A slot that was
+/// never stored gets a new row.
 fn find_slot(
     shared: &Shared,
     state: &SessionState,

@@ -16,7 +16,7 @@ use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
 use crate::store::{Listing, ProxyUsage, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
-/// A workspace. A handle: creating one reads and writes nothing.
+/// A handle for a workspace. Creating it reads and writes nothing.
 ///
 /// No method reads, counts or changes anything of another workspace.
 #[derive(Debug, Clone)]
@@ -41,7 +41,8 @@ impl Workspace {
         Session { engine: self.engine.clone(), key }
     }
 
-    /// Lists its sessions by name: at most `limit` of those after `after`, and at most 1,000.
+    /// Lists the sessions of the workspace by name: the sessions after the name `after`, at most `limit`, and never
+    /// more than 1,000.
     pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         let listed = self.engine.shared().store.sessions(&self.name, None, page).await?;
@@ -53,12 +54,12 @@ impl Workspace {
         read_patch(&self.document().await?)
     }
 
-    /// Returns the effective settings of its sessions, apart from the sessions' own settings.
+    /// Returns the settings that apply to a session of the workspace if the session has no settings of its own.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
         self.engine.shared().settings_of(&self.document().await?, "")
     }
 
-    /// Returns the stored settings document; empty if nothing was set.
+    /// Returns the stored settings document of the workspace; empty if nothing was set.
     async fn document(&self) -> Result<String, Error> {
         let found = self.engine.shared().store.workspaces(Listing::named(Arc::clone(&self.name))).await?;
         Ok(found.first().map(|row| row.settings).unwrap_or_default())
@@ -77,7 +78,8 @@ impl Workspace {
         self.change(decide).await
     }
 
-    /// Changes its row, with a decision that can fail and that returns a result.
+    /// Changes the workspace's row. `decide` receives the stored row, and returns the new row and a result for the
+    /// caller. If it fails, nothing is changed.
     pub(super) async fn change<T, F>(&self, decide: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -91,8 +93,9 @@ impl Workspace {
         out.take()
     }
 
-    /// Returns a builder for a condenser that uses the workspace's settings and the engine's models. Its cost is recorded in
-    /// [`Workspace::usage`] under the slot `condense`, and the workspace's spend cap applies to it.
+    /// Returns a builder for a condenser that uses the workspace's settings and the engine's models. The cost of its
+    /// model calls is recorded in [`Workspace::usage`] under the slot `condense`, and counts towards the workspace's
+    /// spend cap.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -111,26 +114,27 @@ impl Workspace {
         Ok(CondenserBuilder::in_workspace(Arc::clone(self.shared()), Arc::clone(&self.name), settings))
     }
 
-    /// Returns its proxied conversations, for which each request contains the whole message list: see [`crate::inline`].
+    /// Returns a handle for the proxied conversations of the workspace. Each of their requests contains the whole
+    /// message list: see [`crate::inline`].
     pub fn inline(&self) -> Inline {
         let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
         let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
         Inline { store, threads, workspace }
     }
 
-    /// Adds to the statistics of proxied requests of this hour.
-    pub async fn add_passed(&self, more: Vec<ProxyUsage>) -> Result<(), Error> {
+    /// Adds these numbers to the statistics of proxied requests of the current hour.
+    pub async fn add_passed(&self, usage: Vec<ProxyUsage>) -> Result<(), Error> {
         check_name("workspace", &self.name)?;
-        Ok(self.shared().store.add_proxy_usage(&self.name, more).await?)
+        Ok(self.shared().store.add_proxy_usage(&self.name, usage).await?)
     }
 
-    /// Returns the statistics of proxied requests since then, by the hour, and what condensing saved.
+    /// Returns the hourly statistics of proxied requests since this time, including what condensing saved.
     pub async fn passed(&self, since: Timestamp) -> Result<Vec<ProxyUsage>, Error> {
         Ok(self.shared().store.proxy_usage(&self.name, since).await?)
     }
 
-    /// Returns events after the one with number `after`, or from the oldest stored one; of one session or of all. Oldest
-    /// first, at most `limit`, and at most 1,000.
+    /// Returns the stored events of one session or of all, oldest first: those with a number above `after`, at most
+    /// `limit`, and never more than 1,000. If `after` is `None`, starts with the oldest stored event.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -142,8 +146,8 @@ impl Workspace {
     /// let mut listener = home.listen();
     /// home.session("ann").append(Message::user("Hello.")).await?;
     /// listener.changed().await;
-    /// let told = home.events(None, None, 100).await?;
-    /// assert_eq!((told.events[0].id, told.events[0].body.kind()), (1, "message"));
+    /// let page = home.events(None, None, 100).await?;
+    /// assert_eq!((page.events[0].id, page.events[0].body.kind()), (1, "message"));
     /// # Ok(())
     /// # }
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
@@ -158,12 +162,13 @@ impl Workspace {
         Ok(store.events(self.name(), after.unwrap_or(0), session, limit.min(1_000)).await?)
     }
 
-    /// Returns how often messages were condensed into a summary, by session, as far back as events are stored.
+    /// Returns for each session how often its messages were condensed into a summary. Counts only events that are still
+    /// stored.
     pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
         Ok(self.shared().store.count_condensed(self.name()).await?)
     }
 
-    /// Returns the number of the newest event, for clients that need only later events; 0 before the first.
+    /// Returns the number of the newest event, for clients that need only later events; 0 if there was no event yet.
     pub async fn newest_event(&self) -> Result<u64, Error> {
         Ok(self.events(None, None, 0).await?.newest)
     }
@@ -174,15 +179,15 @@ impl Workspace {
         Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
     }
 
-    /// Returns all model calls since then, failed ones too, summed by session, slot, model and outcome.
+    /// Returns the model calls since this time, failed ones too, summed by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         let workspace = Arc::clone(&self.name);
         let query = UsageQuery { workspace, session: None, since, by_session: true };
         Ok(self.shared().store.usage(query).await?)
     }
 
-    /// Returns the model calls of one session or of all, summed by slot, model and outcome: a few rows, however many
-    /// sessions there are. The rows name no session.
+    /// Returns the model calls of one session or of all since this time, summed by slot, model and outcome. The rows
+    /// contain no session, so there are only a few rows even with many sessions.
     pub async fn usage_by_slot(
         &self,
         session: Option<&str>,

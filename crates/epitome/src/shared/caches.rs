@@ -20,19 +20,19 @@ use crate::store::{SessionId, SessionKey, SummaryId};
 /// Maximum number of slots in the list of other engines' slots.
 const MAX_FOREIGN_SLOTS: usize = 10_000;
 
-/// How long a slot that belongs to another engine is not leased.
+/// How long this engine does not lease a slot that belongs to another engine.
 const FOREIGN_SLOT_SKIP: Duration = Duration::from_secs(60);
 
-/// Maximum number of merged settings.
+/// Maximum number of merged settings that are cached.
 const MAX_MERGED_SETTINGS: usize = 256;
 
 /// Maximum number of sessions whose encoding is cached.
 const MAX_ENCODINGS: usize = 10_000;
 
-/// Maximum size of all rendered texts, in bytes. A text has a few kilobytes.
+/// Maximum size of all cached rendered texts, in bytes. One text has a few kilobytes.
 const MAX_TEXT_BYTES: u64 = 2 << 20;
 
-/// Maximum size of all extracts, in bytes. Those of one summary have some tens of kilobytes.
+/// Maximum size of all cached extracts, in bytes. The extracts of one summary have some tens of kilobytes.
 const MAX_EXTRACT_BYTES: u64 = 4 << 20;
 
 /// Expected sizes of one text and of one summary's extracts, from which the cache estimates its number of entries.
@@ -47,22 +47,23 @@ pub(crate) type TextKey = (SessionId, SummaryId, SummaryId, Tokens);
 
 /// The engine's caches.
 ///
-/// A stored summary never changes, so its rendering in a certain size does not change either. The caches contain such texts,
-/// and the extracts that they are rendered from, by the ids of the session and the summary, so that a repeated context needs
-/// no rendering. Nothing that another process could change is cached without a check.
+/// A stored summary never changes, so its text in a certain size never changes either. The caches contain such rendered
+/// texts, and the extracts that texts are rendered from. So a repeated context needs no rendering. If another process
+/// could change a cached value, the value is checked before it is used.
 pub(crate) struct Caches {
     /// Merged settings, by the two documents that they were merged from.
     pub(super) merged: Cache<(String, String), Arc<Settings>>,
-    /// The encoding of sessions, if it differs from the engine's settings. A guess: the append's transaction checks it.
+    /// The encodings of sessions, if they differ from the encoding of the engine's settings. A cached value is only a
+    /// guess; the transaction of the append checks it.
     pub(crate) encodings: Cache<SessionKey, Encoding>,
-    /// Slots that belong to other engines, and until when they are not leased.
+    /// Slots that belong to other engines. Each maps to the time after which this engine may lease it again.
     foreign_slots: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Rendered texts with their tokens.
     pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>), ByteWeighter>,
     /// Extracts of summaries.
     pub(crate) extracts: Cache<(SessionId, SummaryId), Arc<Extracts>, ByteWeighter>,
-    /// The last context request of each session, so that the same context can be built in advance when a slot has a new
-    /// summary; and how many tokens of messages were read for it.
+    /// The last context request of each session, and how many tokens of messages were read for it. With the request,
+    /// the same context can be built in advance when a slot gets a new summary.
     pub(crate) last_requests: Cache<SessionKey, (ContextRequest, Tokens)>,
 }
 
@@ -104,7 +105,8 @@ impl Default for Caches {
 }
 
 impl Caches {
-    /// Skips a slot for [`FOREIGN_SLOT_SKIP`], because it belongs to another engine. Returns false if the list is full.
+    /// Adds a slot that belongs to another engine to the list of slots that are not leased for [`FOREIGN_SLOT_SKIP`].
+    /// Returns false if the list is full.
     pub(crate) fn skip_foreign_slot(&self, session: SessionId, scope: &Scope, slot: &str) -> bool {
         let until = Instant::now() + FOREIGN_SLOT_SKIP;
         let mut slots = lock(&self.foreign_slots);
@@ -115,7 +117,7 @@ impl Caches {
         has_room
     }
 
-    /// Returns the slots that are skipped now.
+    /// Returns the slots of other engines that this engine does not lease now.
     pub(crate) fn foreign_slots(&self) -> HashSet<(SessionId, Scope, String)> {
         let mut slots = lock(&self.foreign_slots);
         if !slots.is_empty() {
@@ -125,7 +127,7 @@ impl Caches {
         slots.keys().cloned().collect()
     }
 
-    /// Caches the encoding of a session, if it is not `usual`.
+    /// Caches the encoding of a session if it differs from `usual`, the encoding of the engine's settings.
     pub(crate) fn learn_encoding(&self, key: &SessionKey, encoding: Encoding, usual: Encoding) {
         if encoding == usual {
             self.encodings.remove(key);
@@ -134,7 +136,7 @@ impl Caches {
         }
     }
 
-    /// Clears everything that contexts are rendered from, as if no context had been requested yet.
+    /// Clears everything that contexts are rendered from. The caches are then as if no context had been requested yet.
     pub(crate) fn forget_rendered(&self) {
         self.texts.clear();
         self.extracts.clear();

@@ -1,8 +1,8 @@
 //! Wakes clients that wait for events of a workspace.
 //!
-//! A listener is woken by writes of this engine. It also wakes up at an interval, because another process may have written.
-//! The wake-up carries no data; the client reads the events from the store. Without listeners an append pays only for one
-//! lookup in an empty map.
+//! A write of this engine wakes the listeners of its workspace. A listener also wakes up at an interval, because
+//! another process may have written. The wake-up carries no data; the client reads the events from the store. Without
+//! listeners an append costs only one lookup in an empty map.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,8 @@ use crate::lock::lock;
 /// Waits until a workspace may have new events.
 #[derive(Debug)]
 pub struct Listener {
-    /// Not the engine, so that a listener does not prevent its shutdown. Hidden, because it contains names of other
-    /// workspaces.
+    /// The list of listeners and not the engine, so that a listener does not prevent the engine's shutdown. Hidden in
+    /// debug output, because it contains names of other workspaces.
     listeners: Hidden<Arc<Listeners>>,
     workspace: Arc<str>,
     wakeups: watch::Receiver<()>,
@@ -30,8 +30,9 @@ impl Listener {
         Self { listeners: Hidden(Arc::clone(listeners)), workspace, wakeups, poll }
     }
 
-    /// Returns soon after this engine writes to the workspace, at once if it has written since the last call, and at the
-    /// latest after [`crate::Pace::poll`]. The future may be dropped at any time without losing a wake-up.
+    /// Returns soon after this engine writes to the workspace, and at the latest after [`crate::Pace::poll`]. Returns
+    /// at once if the engine has written since the last call. The future may be dropped at any time without losing a
+    /// wake-up.
     pub async fn changed(&mut self) {
         let poll = self.poll.max(Duration::from_millis(1));
         let _ = tokio::time::timeout(poll, self.wakeups.changed()).await;
@@ -56,7 +57,8 @@ impl Listeners {
         listened.entry(Arc::clone(workspace)).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// Removes a listener. Called while that listener still has its receiver.
+    /// Removes a listener. Must be called while the listener still has its receiver: the last listener is then the one
+    /// that sees a single receiver.
     fn leave(&self, workspace: &Arc<str>) {
         let mut listened = lock(&self.by_workspace);
         if listened.get(workspace).is_some_and(|wakeups| wakeups.receiver_count() <= 1) {

@@ -222,7 +222,9 @@ async fn write(
             db.finish(batch).await?;
             return Ok(0);
         }
-        (None, None) => return Err(rejected("the session does not exist, and the change does not create it")),
+        (None, None) => {
+            return Err(rejected("the session does not exist, and the change does not create it"));
+        }
     };
     let mut writes = SessionWrites { batch, id, key };
     if let Some(row) = &changes.session {

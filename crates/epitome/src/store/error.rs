@@ -38,7 +38,9 @@ pub enum StoreError {
         path: String,
     },
     /// The database cannot be written.
-    #[error("{path} cannot be written: {reason}; check the permissions of the file and its directory, and that the disk is not mounted read-only")]
+    #[error(
+        "{path} cannot be written: {reason}; check the permissions of the file and its directory, and that the disk is not mounted read-only"
+    )]
     ReadOnly {
         /// The path of the database.
         path: String,
@@ -91,7 +93,7 @@ pub enum StoreError {
     #[error("the store is closed")]
     Closed,
     /// Any other error of the database.
-    #[error("the database failed: {reason}")]
+    #[error("the database operation failed: {reason}")]
     Failed {
         /// The database's error message.
         reason: String,

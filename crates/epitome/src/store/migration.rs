@@ -117,7 +117,9 @@ pub enum MigrateError {
     #[error("the database already contains data; nothing was changed; use an empty database")]
     Occupied,
     /// The database contains an unfinished migration of another file.
-    #[error("the database contains an unfinished migration of another file; finish that migration, or start over")]
+    #[error(
+        "the database contains an unfinished migration of another file; finish that migration, or start over"
+    )]
     OtherFile,
     /// The file was migrated before.
     #[error(
@@ -125,7 +127,9 @@ pub enum MigrateError {
     )]
     Finished,
     /// Another migration writes to the database.
-    #[error("another migration is writing to the same database; wait until it ends, then start this migration again")]
+    #[error(
+        "another migration is writing to the same database; wait until it ends, then start this migration again"
+    )]
     Concurrent,
     /// The file was written to during the migration.
     #[error(
@@ -147,7 +151,9 @@ pub enum MigrateError {
         what: String,
     },
     /// A value has the wrong type, or is too large for PostgreSQL.
-    #[error("the file contains an invalid value in table {table}, column {column} ({key}); `epitome verify` reports details")]
+    #[error(
+        "the file contains an invalid value in table {table}, column {column} ({key}); `epitome verify` reports details"
+    )]
     InvalidValue {
         /// The table.
         table: &'static str,
@@ -339,8 +345,8 @@ fn difference(table: &Table, ours: &[Cells], theirs: &[Cells]) -> MigrateError {
                 columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name.as_str());
             (key(our_row), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
         }
-        // The keys differ, so one of the two rows is missing on the other side. The order of keys is known only to the
-        // databases. So this checks whether the file's key occurs anywhere in the database's piece: if it does, the
+        // The keys differ, so one of the two rows is missing on the other side. Only the databases define the order of
+        // keys. So this checks whether the file's key occurs anywhere in the database's piece: if it does, the
         // database's row is missing in the file.
         (our_row, Some(their_row))
             if our_row.is_none_or(|ours| theirs.iter().any(|row| key(row) == key(ours))) =>

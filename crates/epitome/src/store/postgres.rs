@@ -1,15 +1,14 @@
 //! Stores sessions in PostgreSQL, shared by any number of nodes.
 //!
-//! A node stores nothing that the database does not have. The data, the order of changes and the leases are in the
-//! database, so any node may be killed at any time. What a node caches about a session only saves a query, and is
-//! checked when it is used.
+//! The data, the order of changes and the leases are stored only in the database, so any node may be killed at any
+//! time. A node's caches save queries. Cached values are checked when they are used.
 //!
 //! Each change is written exactly once. If the connection breaks in the middle, the node queries whether the
 //! transaction was committed, and repeats it only if it was not. So callers notice a restart of the database or a
 //! broken network connection only as a delay.
 //!
-//! Behind a connection pooler in transaction mode the store works the same, a little slower: statements are sent with
-//! their text, and nodes do not notify each other but poll once per second.
+//! The store also works behind a connection pooler in transaction mode, but is a little slower. Statements are then not
+//! prepared, and nodes do not notify each other but poll once per second.
 
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -52,7 +51,7 @@ mod schema;
 mod transaction;
 mod values;
 
-/// Repeats an operation until it succeeds, or until another try cannot help.
+/// Repeats an operation until it succeeds, or until a retry cannot help or the time limit is reached.
 macro_rules! retry {
     ($retries:expr, $once:expr) => {{
         let mut retries = $retries;
@@ -70,7 +69,7 @@ macro_rules! retry {
 }
 use retry;
 
-/// Receives a message for the operator.
+/// A callback that receives a message for the operator.
 type OnMessage = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Options of a PostgreSQL store.
@@ -82,15 +81,16 @@ pub struct PostgresOptions {
     pub connections: usize,
     /// How long an operation is retried while the database cannot be reached.
     pub patience: Duration,
-    /// Timeout for one statement. A connection that stops answering is closed a little later. If this is less than half
-    /// of `patience`, there is time for another try on a new connection.
+    /// Timeout for one statement. A connection that has not answered is closed two seconds after this timeout. Choose
+    /// less than half of `patience`, so that there is time for a retry on a new connection.
     pub statement: Duration,
-    /// How long this node must not have written before it adds messages to the search index.
+    /// A node adds messages to the search index when it has not written for this duration.
     pub index_pause: Duration,
-    /// Whether to refuse a database without Epitome tables instead of creating them: for commands that only read.
+    /// If true, opening fails if the database has no Epitome tables. If false, the tables are created. Commands that
+    /// only read set this.
     pub must_exist: bool,
-    /// Called once if the database has not answered for one second while the store is opened. The message contains its
-    /// address and the reason.
+    /// Called once if the database has not answered for one second while the store is opened. The message contains the
+    /// database's address and the reason.
     pub on_wait: Option<OnMessage>,
 }
 
@@ -100,8 +100,8 @@ impl Default for PostgresOptions {
             clock: None,
             connections: 16,
             patience: Duration::from_secs(30),
-            // Longer than `IDLE_IN_TRANSACTION`, after which the database ends an abandoned transaction and releases
-            // its locks.
+            // This is longer than `IDLE_IN_TRANSACTION`, after which the database ends an abandoned transaction and
+            // releases its locks.
             statement: Duration::from_secs(15),
             index_pause: Duration::from_millis(20),
             must_exist: false,
@@ -138,12 +138,14 @@ pub struct Postgres {
     address_text: Arc<str>,
     options: PostgresOptions,
     server: Arc<ServerFlags>,
-    /// When the last migration of a file into the database began, read when the store was opened.
+    /// When the last migration of a file into the database began; `None` if there was none. Read when the store was
+    /// opened.
     migration_began: Option<i64>,
-    /// The statement that sets the timeouts at the start of each transaction, for a connection behind a pooler, which
-    /// keeps no settings.
+    /// The statement that sets the timeouts. It starts each transaction behind a pooler, where settings end with the
+    /// transaction.
     limits: String,
-    /// Windows that this node read recently. They may be outdated: code that uses one has the database check it.
+    /// Windows that this node read recently. They may be outdated, so the database is queried for changes before one is
+    /// used.
     window_cache: Arc<WindowCache>,
     index_backlog: Arc<IndexBacklog>,
     /// Wakes the task that removes deleted sessions.
@@ -151,7 +153,8 @@ pub struct Postgres {
     notifications: Arc<Notifications>,
     /// Where the round-robin search for ready slots continues.
     walk_position: Arc<WalkPosition>,
-    /// Locks under which changes of one session run one after the other. Sessions share them by hash.
+    /// With these locks, changes of the same session run one after the other on this node. The hash of a session's name
+    /// selects its lock, so several sessions may share one.
     session_locks: Arc<[Mutex<()>]>,
     /// `None` while the store is being opened, and in the clones that the background tasks own.
     background: Option<Arc<Background>>,
@@ -164,12 +167,12 @@ impl fmt::Debug for Postgres {
 }
 
 impl Postgres {
-    /// Opens `postgres://user:password@host:port/database`, and creates missing tables there in a schema of their own.
-    /// Waits for a database that is not up yet, but fails at once if a retry cannot help.
+    /// Opens `postgres://user:password@host:port/database`, and creates missing tables there in the schema `epitome`.
+    /// Waits for a database that is still starting. Fails at once if a retry cannot help.
     ///
     /// `sslmode` is `disable`, `prefer` (the default), `require`, or `verify-full`. Only `verify-full` checks the
-    /// server's certificate: against the system's roots, or those of `sslrootcert=FILE`. A pooler in transaction mode
-    /// is detected; `pooler=transaction` declares one.
+    /// server's certificate, with the system's root certificates or those in `sslrootcert=FILE`. A pooler in
+    /// transaction mode is detected. With `pooler=transaction`, a pooler is assumed without detection.
     ///
     /// A database into which a file is being migrated cannot be opened until the migration is finished.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
@@ -231,7 +234,8 @@ impl Postgres {
         Retries::new(&self.address_text, self.options.patience)
     }
 
-    /// Returns the current time, where the database's clock says `now`.
+    /// Returns the store's current time. This is `now`, the time of the database's clock, unless the options contain
+    /// another clock.
     fn store_time(&self, now: i64) -> Timestamp {
         self.options.clock.as_ref().map_or(Timestamp(now), |clock| clock())
     }
@@ -241,7 +245,7 @@ impl Postgres {
         if self.server.migrating.load(Ordering::Acquire) {
             return Err(OpError::Migrating);
         }
-        // Longer than the database's own timeout, so that its error can arrive.
+        // This limit is longer than the database's own timeout, so that the database's error can arrive first.
         let limit = self.options.statement.saturating_add(Duration::from_secs(2));
         match self.pool.get().await {
             Ok(object) => Ok(PooledConnection::new(object, &self.server, limit)),
@@ -257,8 +261,8 @@ impl Postgres {
         }
     }
 
-    /// Waits for a session's lock, under which its changes run one after the other. Otherwise each change that waits
-    /// for the session's row would occupy a connection.
+    /// Locks a session on this node, so that its changes run one after the other. Without this lock, each change that
+    /// waits for the session's row would occupy a connection.
     async fn lock_session(
         &self,
         key: &SessionKey,
@@ -272,8 +276,8 @@ impl Postgres {
         timeout_at(until, lock.lock()).await.map(Some).map_err(timed_out)
     }
 
-    /// Called after a change was decided. If it was written (`written` is its session), records the work that can wait:
-    /// messages to index, and a hint to other nodes about ready slots.
+    /// Called after a change was decided. `written` is the session's id if the change was written. In that case, adds
+    /// the session to the indexing backlog if it has new messages, and notifies other nodes if a slot became ready.
     fn on_decided(&self, before: &SessionState, changes: Option<Changes>, written: Option<SessionId>) {
         let (Some(changes), Some(id)) = (changes, written) else { return };
         self.index_backlog.writes.fetch_add(1, Ordering::Relaxed);
@@ -326,10 +330,10 @@ impl Store for Postgres {
         decide: Decide,
     ) -> Result<Option<SessionId>, StoreError> {
         let change = Arc::new((key.clone(), load, decide));
-        // The wait for the lock counts too: each change of a session has its own deadline, independent of the changes
-        // before it.
+        // The wait for the lock is limited too. Each change of a session has its own deadline, independent of the
+        // changes before it.
         let until = self.retries().until();
-        // The lock is released before the next try, so that a caller in backoff does not block others.
+        // The lock is released between two attempts, so that a caller in backoff does not block other callers.
         retry!(self.retries(), async {
             let _turn = self.lock_session(key, until).await?;
             self.change_in_group(&change).await
@@ -337,7 +341,7 @@ impl Store for Postgres {
     }
 
     async fn wait_for_hint(&self) {
-        // Behind a pooler there are no notifications.
+        // Behind a pooler no notification arrives, and this never returns.
         self.notifications.received.notified().await;
     }
 
@@ -364,7 +368,7 @@ impl Store for Postgres {
 
     async fn backup(&self, _: &Path) -> Result<(), StoreError> {
         let reason =
-            "a PostgreSQL database is backed up with pg_dump, or as a whole with pg_basebackup".to_owned();
+            "Epitome does not back up PostgreSQL; use pg_dump for this database, or pg_basebackup for the whole server".to_owned();
         Err(StoreError::Failed { reason })
     }
 
@@ -373,7 +377,7 @@ impl Store for Postgres {
             background.stop.send_replace(true);
         }
         self.pool.close();
-        // Operations return their connections when they end. The wait for them is limited.
+        // Waits until running operations have returned their connections, but not longer than the timeout.
         let until = Instant::now() + CONNECT_TIMEOUT;
         while self.pool.status().size > self.pool.status().available && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -383,7 +387,7 @@ impl Store for Postgres {
 
 /// The store's handles of its background tasks.
 struct Background {
-    /// Stops the tasks, at the latest when the last handle of the store is dropped.
+    /// Sending `true` stops the tasks. Dropping this, with the last handle of the store, stops them too.
     stop: watch::Sender<bool>,
     /// The queue of changes that wait to share a transaction.
     queue: ChangeQueue,
@@ -400,10 +404,11 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static, stop: &watch::Sender<b
     });
 }
 
-/// Number of locks under which sessions are changed.
+/// Number of locks that the sessions of a node share.
 const SESSION_LOCKS: usize = 1_024;
 
-/// Timeout for an idle transaction: its client is gone or frozen, and other transactions wait for its locks.
+/// The database ends a transaction that is idle for this long. Its client is gone or frozen, and other transactions may
+/// wait for its locks.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(10);
 
 /// Timeout for getting or opening a connection.

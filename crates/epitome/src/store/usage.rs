@@ -37,7 +37,7 @@ pub struct ProxyUsage {
     pub output: Tokens,
     /// Input tokens saved by condensing.
     pub saved: Tokens,
-    /// Cost in millionths of the currency unit. Requests of models without a known price are not included.
+    /// Cost in millionths of the currency unit. Requests of models without a price are not included.
     pub cost: i64,
     /// Cost saved by condensing, in millionths of the currency unit. Negative if condensing cost more than it saved.
     pub saved_cost: i64,

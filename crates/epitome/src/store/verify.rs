@@ -1,8 +1,8 @@
 //! Checks a whole store. Reads everything from one snapshot, a page at a time, and applies the rules of
 //! [`super::check`].
 //!
-//! A SQLite file is first checked for damage. The integrity of PostgreSQL's pages is left to PostgreSQL and
-//! `pg_amcheck`.
+//! A SQLite file is first checked for damage. Damaged pages of PostgreSQL are not checked here; `pg_amcheck` finds
+//! them.
 
 use super::check::{FaultList, LogCheck, StoreFault, SummaryCheck, session_at, workspace_at};
 use super::decode::{self, OUTLINE, RowRef, SESSION, SESSION_NAME, SESSION_WORKSPACE, SLOT};
@@ -14,13 +14,14 @@ use super::sql::Sql;
 /// Maximum number of rows read at a time.
 const PAGE_SIZE: usize = 500;
 
-/// Size of message text in bytes at which a page ends, including the message that reaches it: 1 MiB.
+/// A page ends with the message whose text brings the page to this size in bytes: 1 MiB.
 const PAGE_BYTES: u64 = 1 << 20;
 
-/// The columns of a summary without text and sources, which no rule checks.
+/// The columns of a summary. Text and sources are left out, because they are not checked.
 const SUMMARY_COLUMNS: &str = "id, scope, slot, through, state, parent, '', NULL, facts, created";
 
-/// Queries that return sessions with a fault: the table to name if the query fails, the query, and the fault.
+/// Queries that return sessions with a fault. Each entry contains the table that is reported if the query fails, the
+/// query, and the description of the fault.
 const FAULTY_ROWS: [(&str, &str, &str); 2] = [
     (
         "idempotency",
@@ -71,8 +72,9 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Reads page after page. `sql` creates the query for the page after a cursor. `each` returns the cursor of its
-    /// row, or `None` to stop. A page with fewer than `page_size` rows is the last one.
+    /// Reads page after page, starting after the cursor `last`. `sql` creates the query for the page after a cursor.
+    /// `each` reads a row and returns the row's cursor, or `None` to stop. A page with fewer than `page_size` rows is
+    /// the last one.
     async fn pages<K: Send>(
         &mut self,
         page_size: usize,
@@ -152,8 +154,8 @@ impl Check<'_> {
         .await
     }
 
-    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no number is above
-    /// the last one assigned.
+    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no event's number
+    /// is above the last number that its workspace has assigned.
     async fn check_events(&mut self) -> OpResult<()> {
         let last_number = if self.in_file { "e.id" } else { "w.events_given" };
         let sql = format!(
@@ -238,8 +240,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the columns that repeat the tracker, and that the search index contains as many messages as the session
-    /// reports.
+    /// Checks that the columns which repeat the tracker's values match it. Also checks that the search index contains
+    /// as many messages as the session's row reports.
     async fn check_columns(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
         let indexed_rows = if self.in_file {
             "rowid BETWEEN (s.id << 32) + 1 AND (s.id << 32) + s.indexed"
@@ -259,10 +261,13 @@ impl Check<'_> {
                 faults.add(at, "its token encoding is missing");
             }
             if columns != (head, tracker.turns(), tracker.tokens()) {
-                faults.add(at, "its head, turns or tokens differ from its tracker");
+                faults.add(at, "its columns `head`, `turns` or `tokens` differ from its stored tracker");
             }
             if indexed > head {
-                faults.add(at, format!("it is indexed up to message {indexed}, but ends at {head}"));
+                faults.add(
+                    at,
+                    format!("it is indexed up to message {indexed}, but its last message is {head}"),
+                );
             } else if indexed_rows != indexed {
                 faults.add(at, format!("the search index contains {indexed_rows} of {indexed} messages"));
             }
@@ -272,7 +277,7 @@ impl Check<'_> {
     }
 
     async fn check_log(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
-        // A server sends a page as a whole, so its size in bytes is limited too.
+        // A server sends a whole page at once, so the page's size in bytes is limited too.
         let from = if self.in_file {
             "messages WHERE session = $1 AND seq > $2 AND $4 > 0 ORDER BY seq LIMIT $3"
         } else {

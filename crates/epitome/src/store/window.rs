@@ -1,4 +1,4 @@
-//! Reads the window of a session: what a context is built from, without reading the whole log of a long session.
+//! Reads the window of a session: the data from which a context is built. The whole log of a long session is not read.
 //!
 //! A window contains what `SessionShape::whole` would find in the whole log, except for messages that cannot fit the
 //! budget. All queries that do not depend on other results are sent in one batch, so that most windows need two round
@@ -29,10 +29,11 @@ use super::window_tail::{
 /// Number of messages read from the start of the session to find the leading ones.
 const FIRST_LEADING: usize = 8;
 
-/// Number of newest messages read first if the session has no cached window. It doubles each time that is not enough.
+/// Number of newest messages read first if the session has no cached window. If these messages are not enough, the
+/// number doubles with each further read.
 const FIRST_NEWEST: usize = 64;
 
-/// Number of messages read in addition to the size of the last window, because the session has grown.
+/// Number of messages read in addition to the size of the last window, because the session has probably grown.
 const EXTRA: usize = 16;
 
 /// Maximum number of messages read at once.
@@ -45,16 +46,16 @@ pub(super) struct SessionHint {
     pub(super) window_len: usize,
 }
 
-/// A window, with what is needed to extend it later.
+/// A window, with the values that are needed to extend it later.
 pub(super) struct ReadWindow {
     pub(super) window: Window,
     pub(super) revision: i64,
     pub(super) reach: Reach,
-    /// For each of the newest messages, the message that opened its turn, newest first.
+    /// The numbers of the newest messages, newest first, each with the number of the message that opened its turn.
     pub(super) openers: Vec<(Seq, Seq)>,
 }
 
-/// Reads a window. `hint` is a cached guess; if it is wrong, the window is read again.
+/// Reads a window. If the session id in `hint` is outdated, the window is read again.
 pub(super) async fn window(
     db: &mut dyn Executor,
     key: &SessionKey,
@@ -89,11 +90,12 @@ pub(super) async fn window(
 struct FirstBatch {
     session: Option<(SessionRow, i64)>,
     settings: Option<String>,
-    /// The leading messages among the first ones.
+    /// The leading messages among the first [`FIRST_LEADING`] messages.
     leading: Vec<Outline>,
     pinned: Vec<Flagged>,
     summaries: Vec<SummaryRow>,
-    /// The newest messages, each with the message that opened its turn; empty if the database reads rows one by one.
+    /// The newest messages, each with the number of the message that opened its turn. Empty for a file, whose rows are
+    /// read one by one later.
     newest: Vec<(Outline, Seq)>,
     /// Number of newest messages that were requested.
     requested: usize,
@@ -108,8 +110,8 @@ async fn read_first_batch(
     let SessionHint { id, window_len } = hint;
     let log_query = LogQuery::new(id, &query.scope);
     let as_of = query.as_of.unwrap_or(Seq::MAX);
-    // As many as last time and some more: the session has grown, and one additional message shows where the window
-    // ends.
+    // Requests as many messages as the last window had, and [`EXTRA`] more. The session has probably grown, and one
+    // additional message shows where the window ends.
     let limit =
         if window_len == 0 { FIRST_NEWEST } else { window_len.saturating_add(EXTRA).min(MAX_AT_ONCE) };
     let mut first_batch = FirstBatch { requested: db.page_size(limit), ..FirstBatch::default() };
@@ -179,8 +181,8 @@ impl FirstBatch {
     }
 }
 
-/// Selects the current summaries, or with `as_of`, each slot's summary whose coverage reaches furthest up to that
-/// message.
+/// Returns the query for the current summaries. With `as_of`, the query returns for each slot the summary that covers
+/// the most messages, but none after `as_of`.
 fn summaries_query(id: SessionId, query: &WindowQuery) -> Sql<'_> {
     let scope = scope_text(&query.scope);
     let Some(as_of) = query.as_of else {
@@ -210,7 +212,7 @@ struct WindowReader<'a> {
 }
 
 impl WindowReader<'_> {
-    /// Completes the leading system and developer messages. Usually all of them are among the first few messages.
+    /// Completes the leading system and developer messages. Usually the first batch has read all of them.
     async fn leading(&mut self, mut leading: Vec<Outline>) -> OpResult<Vec<Outline>> {
         let mut more = leading.len() >= self.db.page_size(FIRST_LEADING);
         while more {
@@ -234,8 +236,8 @@ impl WindowReader<'_> {
         Ok(pinned)
     }
 
-    /// Adds the newest messages to the tail, in growing portions, until it is complete. Returns which messages opened
-    /// their turns.
+    /// Adds the newest messages to the tail, in growing portions, until the tail is complete. Returns the numbers of
+    /// these messages, each with the number of the message that opened its turn.
     async fn fill(
         &mut self,
         tail: &mut TailBuilder<'_>,
@@ -251,7 +253,7 @@ impl WindowReader<'_> {
                 return Ok(openers);
             }
         }
-        // No messages were requested yet, or too few.
+        // Read more if no messages were requested yet, or too few.
         let mut more = openers.is_empty() || seen >= size;
         while more && through > 0 {
             if !openers.is_empty() {
@@ -272,7 +274,7 @@ impl WindowReader<'_> {
         Ok(openers)
     }
 
-    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail.
+    /// Returns the message that opened the turn in which the tail starts, if that message is not in the tail.
     async fn opener(
         &mut self,
         tail: &[Outline],
@@ -292,7 +294,8 @@ impl WindowReader<'_> {
         Ok(opener.filter(|opener| opener.turn == first.turn && opener.seq < from))
     }
 
-    /// Returns what a cut at the end would separate, and the number of open calls there.
+    /// Returns what a cut after the window's last message would separate, and the number of tool calls that have no
+    /// result yet at this point.
     async fn end(&mut self, newest: Option<&Outline>) -> OpResult<(Cut, u32)> {
         let (cut_at_end, open) = cut_at_end(&self.session.tracker, self.scope);
         if self.last == self.session.tracker.head() {
@@ -316,13 +319,13 @@ impl WindowReader<'_> {
     }
 }
 
-/// Reads the content of these messages, with the last batch of the operation.
+/// Reads the content of these messages. This is the last batch of the operation.
 async fn read_messages(
     db: &mut dyn Executor,
     session: SessionId,
     outlines: &BTreeMap<Seq, &Outline>,
 ) -> OpResult<Vec<Message>> {
-    // The newest messages are consecutive and are read as a range; the few others are read by number.
+    // The newest messages have consecutive numbers and are read as a range. The few other messages are read by number.
     let seqs: Vec<Seq> = outlines.keys().copied().collect();
     let down = (0..=seqs.last().copied().unwrap_or(0)).rev();
     let consecutive = seqs.iter().rev().zip(down).take_while(|(seq, next)| *seq == next).count();

@@ -1,9 +1,8 @@
-//! Caches recently read windows. A session that only grew then needs only its new messages.
+//! Caches recently read windows. If a session has only grown since then, the next window needs only the new messages.
 //!
-//! A message never changes except for its flags and metadata, and every other change that affects a window increments
-//! the session's revision. While the revision is the same, a session's window is the cached one with the new messages
-//! at its end. One statement reads both the session and the new messages, so the result is consistent without a
-//! transaction.
+//! Every change that affects a window increments the session's revision, except for new messages. So while the revision
+//! is the same, a session's window is the cached window with the new messages at its end. One statement reads the
+//! session's row and the new messages, so the result is consistent without a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -24,7 +23,7 @@ use super::sql::Sql;
 use super::window::{ReadWindow, SessionHint};
 use super::window_tail::{TailBuilder, cut_at_end, first_uncovered, last_covered, messages_to_read};
 
-/// Maximum number of new messages for which a cached window is extended instead of read again.
+/// Maximum number of new messages by which a cached window is extended. If there are more, the window is read again.
 const MAX_NEW: usize = 256;
 
 /// Maximum size of a cached window in bytes: 512 KiB.
@@ -39,7 +38,7 @@ const ENTRY_OVERHEAD: usize = 1 << 10;
 /// Maximum number of sessions whose id and window length are cached.
 const MAX_HINTS: usize = 16_384;
 
-/// A cached window, with the values that must be unchanged for it to be extended.
+/// A cached window, with the values on which it depends. If one of them has changed, the window cannot be extended.
 #[derive(Debug)]
 pub(super) struct CachedWindow {
     id: SessionId,
@@ -48,7 +47,7 @@ pub(super) struct CachedWindow {
     reach: Reach,
     /// The window without its session's state.
     window: Window,
-    /// For each message of the tail, the message that opened its turn.
+    /// For each message of the tail: the number of the message that opened its turn.
     openers: BTreeMap<Seq, Seq>,
     bytes: usize,
 }
@@ -59,11 +58,12 @@ pub(super) enum Extended {
     Declined,
     /// There are no new messages.
     Same(Window),
-    /// The window with the new messages, and its cache entry, `None` if that is too large.
+    /// The window with the new messages, and its cache entry. The entry is `None` if it is too large to cache.
     Grown(Window, Option<Arc<CachedWindow>>),
 }
 
-/// Selects the session and the messages after a window, newest first, with the text of as many as fit [`MAX_WINDOW`].
+/// The query for a session's row and the messages after its cached window, newest first. The text is NULL for messages
+/// that do not fit [`MAX_WINDOW`].
 static NEW_MESSAGES: LazyLock<String> = LazyLock::new(|| {
     let from = format!(
         "(SELECT m.*, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING \
@@ -73,8 +73,8 @@ static NEW_MESSAGES: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(&from, "n.words", "ORDER BY n.seq DESC")
 });
 
-/// The query for SQLite, which returns each row as soon as it is read: the reader itself stops at [`MAX_WINDOW`] bytes.
-/// With a subquery, SQLite would first copy all rows with all their text.
+/// The same query for SQLite. SQLite returns rows one by one, so the caller stops at [`MAX_WINDOW`] bytes. With a
+/// subquery, SQLite would first copy all rows with their text.
 static NEW_MESSAGES_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(
         "epitome.messages n ON n.session = $3 AND n.seq > $4",
@@ -83,7 +83,7 @@ static NEW_MESSAGES_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Number of columns of a new message, which precede those of its session.
+/// Number of columns of a new message. The columns of the session follow them.
 const AFTER_NEW: usize = AFTER_OUTLINE + 2;
 
 fn new_messages_sql(from: &str, text: &str, order: &str) -> String {
@@ -140,8 +140,8 @@ impl CachedWindow {
         all.fold(ENTRY_OVERHEAD.saturating_add(openers), usize::saturating_add)
     }
 
-    /// Returns the session's current window, built from this one and the new messages, and the new cache entry if it
-    /// changed. `None` if the window must be read again.
+    /// Reads the new messages. Returns the session's current window, and a new cache entry if the window has changed.
+    /// Returns `None` if the whole window must be read again.
     pub(super) async fn extend(
         &self,
         db: &mut dyn Executor,
@@ -160,7 +160,7 @@ impl CachedWindow {
             }
             if row.maybe_int(0)?.is_some() {
                 let outline = outline(row)?;
-                // If the text was left out, the limit in bytes was already exceeded.
+                // If the text is NULL, the limit in bytes was already exceeded.
                 if let Some(text) = row.maybe_text(AFTER_OUTLINE)? {
                     bytes += text.len();
                     let (message, _) = message_at(&outline, row, AFTER_OUTLINE)?;
@@ -179,7 +179,8 @@ impl CachedWindow {
         Ok(self.with_new(state, revision, reach, new))
     }
 
-    /// Adds the new messages, oldest first. `None` if the window must be read again.
+    /// Returns the window with the new messages, which are sorted oldest first. Returns `None` if the whole window must
+    /// be read again.
     fn with_new(
         &self,
         state: SessionState,
@@ -223,8 +224,8 @@ impl CachedWindow {
             }
         }
         let (tail, from) = tail.build();
-        // If the whole cached tail fits, it starts where it did before: it was already long enough without the new
-        // messages.
+        // If the whole cached tail still fits, the new tail starts at the same message. The tail was already long
+        // enough without the new messages.
         let from = if all_fit { cached.from } else { from };
         let opener = self.opener(&tail, from, &openers)?;
         let last_covered = last_covered(reach, &cached.summaries);
@@ -250,8 +251,9 @@ impl CachedWindow {
         Some(Extended::Grown(window, entry))
     }
 
-    /// Returns the message that opened the turn in which the tail starts, if it is not in the tail. `None` if the
-    /// cached window does not contain it.
+    /// Returns the message that opened the turn in which the tail starts. Returns `Some(None)` if none is needed, for
+    /// example because the tail contains it. Returns `None` if the message is needed, but the cached window does not
+    /// contain it.
     fn opener(&self, tail: &[Outline], from: Seq, openers: &BTreeMap<Seq, Seq>) -> Option<Option<Outline>> {
         let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
             return Some(None);
@@ -283,7 +285,8 @@ impl Weighter<SessionKey, Arc<CachedWindow>> for SizeInBytes {
 
 impl Default for WindowCache {
     fn default() -> Self {
-        // Few shards on any machine: each must fit several entries of the largest size.
+        // The number of shards is small on every machine, because each shard must fit several entries of the largest
+        // size.
         let (items, bytes) = (MAX_TOTAL / MAX_WINDOW, MAX_TOTAL as u64);
         let options =
             OptionsBuilder::new().estimated_items_capacity(items).weight_capacity(bytes).shards(2).build();
@@ -306,7 +309,8 @@ impl WindowCache {
         self.hints.get(key)
     }
 
-    /// Caches the session's id and the length of a window that was read, and the window itself if `cacheable`.
+    /// Caches a session's id and the length of the window that was read, and if `cacheable` the window itself. Returns
+    /// the window.
     pub(super) fn add(&self, key: &SessionKey, read: ReadWindow, cacheable: bool) -> Window {
         let ReadWindow { window, revision, reach, openers } = read;
         if let Some(session) = &window.state.session {
@@ -318,7 +322,8 @@ impl WindowCache {
         window
     }
 
-    /// Replaces a session's cached window; with `None` (too large) only removes it.
+    /// Replaces a session's cached window. If `entry` is `None` (the new window is too large), only removes the old
+    /// one.
     pub(super) fn put(&self, key: &SessionKey, entry: Option<Arc<CachedWindow>>) {
         match entry {
             Some(entry) => self.windows.insert(key.clone(), entry),

@@ -1,4 +1,5 @@
-//! Decides from outlines which messages a window contains, and for which of them the text is read. All stores use it.
+//! Decides from outlines which messages a window contains, and for which of them the text is read. All databases use
+//! this code.
 
 use std::collections::BTreeMap;
 
@@ -10,12 +11,14 @@ use epitome_core::track::Tracker;
 use super::query_types::Reach;
 use super::rows::SummaryRow;
 
-/// Returns the cut before a message, in the whole session or among its author's messages.
+/// Returns what a cut before a message would separate. If `own`, only the author's messages count; otherwise all
+/// messages of the session.
 pub(super) fn cut_before(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
 }
 
-/// Returns what a cut after a session's last message would separate, and the number of open calls there.
+/// Returns what a cut after a session's last message would separate, and the number of tool calls that have no result
+/// yet.
 pub(super) fn cut_at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     let (end, open) = match scope {
         Scope::Session => (tracker.cut_at_end(), tracker.open_calls()),
@@ -24,20 +27,20 @@ pub(super) fn cut_at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
     (end, u32::try_from(open).unwrap_or(u32::MAX))
 }
 
-/// Returns the first message to read if covered messages must not be shown: the first one that some current summary
-/// does not cover.
+/// Returns the first message to read if the context shows no covered messages: the first message that at least one of
+/// the summaries does not cover. Returns `None` if earlier messages are read too.
 pub(super) fn first_uncovered(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
     if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
 }
 
-/// Returns the last message for which no text is needed: the last one covered by the summary whose coverage reaches
-/// furthest.
+/// Returns the last message whose text is not needed: the last message that any of the summaries covers. Returns 0 if
+/// the text of all messages is needed.
 pub(super) fn last_covered(reach: Reach, summaries: &[SummaryRow]) -> Seq {
     if reach.deep { 0 } else { summaries.iter().map(|row| row.through).max().unwrap_or(0) }
 }
 
 /// Collects the newest messages, newest first, until they exceed the budget or reach `first_uncovered`. The result
-/// always contains the newest message that can be shown with its whole call batch, and always starts where the log may
+/// always contains the newest message that can be shown, with its whole call batch. It always starts where the log may
 /// be cut.
 pub(super) struct TailBuilder<'a> {
     own: bool,
@@ -70,12 +73,13 @@ impl<'a> TailBuilder<'a> {
         }
     }
 
-    /// Adds the next older message. Returns false if it was not needed because the tail is complete.
+    /// Adds the next older message. Returns false, and does not add the message, if the tail is already complete.
     pub(super) fn add(&mut self, outline: Outline) -> bool {
         if let Some(first) = self.outlines.last().filter(|_| self.has_visible) {
             let cut = cut_before(self.own, first);
             let enough = cut >= Cut::InLoop && self.tokens_used > self.tokens;
-            // A summary ends at a legal cut. If only strays follow it, the next earlier legal cut is used.
+            // A summary's coverage ends at a legal cut. If only stray messages follow this cut, the tail starts at the
+            // next earlier legal cut.
             let covered = cut == Cut::Legal && self.first_uncovered.is_some_and(|first| outline.seq < first);
             if enough || covered {
                 self.newest_left_out = Some(outline.seq);
@@ -99,15 +103,16 @@ impl<'a> TailBuilder<'a> {
     }
 }
 
-/// Returns the index at which the call batch of the newest message that can be shown starts.
+/// Finds the newest message that can be shown, and returns the index at which its call batch starts.
 fn newest_batch(own: bool, tail: &[Outline]) -> usize {
     let shown = tail.iter().rposition(|outline| !outline.stray && !outline.leading);
     let upto = tail.get(..=shown.unwrap_or(0)).unwrap_or_default();
     upto.iter().rposition(|outline| cut_before(own, outline) >= Cut::InLoop).unwrap_or(0)
 }
 
-/// Returns the messages whose text is likely to be shown: those in `outside_tail`, and from the tail the messages after
-/// `last_covered`, the newest call batch, and the user message that opened the turn in which these start.
+/// Returns the messages whose text is likely to be shown. These are all messages in `outside_tail`. From the tail,
+/// these are the messages after `last_covered`, the newest call batch, and the user message that opened the turn in
+/// which these messages start.
 pub(super) fn messages_to_read<'a>(
     own: bool,
     outside_tail: impl Iterator<Item = &'a Outline>,

@@ -1,4 +1,5 @@
-//! Commits of a worker, all under its fencing token: a summary, a failure, or that there is nothing to do.
+//! Writes the results of a worker's job to the store: a summary, a failure, or that nothing was to be done. Every write
+//! carries the lease's fencing token.
 
 use std::time::Duration;
 
@@ -39,7 +40,7 @@ impl Job<'_> {
                 done = &mut work => return Some(done),
                 () = async { let _ = aborted.wait_for(|abort| *abort).await; } => return None,
                 _ = renewal.tick() => {
-                    // If the store is busy now, the renewal may still succeed before the lease ends.
+                    // An error of the store is ignored: the next renewal may succeed before the lease ends.
                     if let Ok(false) = self.renew().await {
                         return None;
                     }
@@ -48,8 +49,8 @@ impl Job<'_> {
         }
     }
 
-    /// Returns whether a model may be called under the lease: it has not expired by our own clock, or it could be renewed
-    /// because no other worker took the slot in the meantime.
+    /// Returns whether a model may be called under the lease: the lease has not expired by the clock of this machine,
+    /// or it could be renewed. It can be renewed if no other worker has leased the slot in the meantime.
     pub(super) async fn still_ours(&self) -> Result<bool, Error> {
         let ran_out = lock(&self.leased).elapsed() >= self.shared.pace.lease;
         if ran_out { self.renew().await } else { Ok(true) }
@@ -70,7 +71,7 @@ impl Job<'_> {
         Ok(ours)
     }
 
-    /// Changes the slot if the lease is still valid. Returns false if it is not.
+    /// Changes the slot if the lease is still valid. Returns false if the lease is lost.
     pub(super) async fn change_slot<F>(&self, log: LoadLog, change: F) -> Result<bool, Error>
     where
         F: Fn(&mut SlotRow, &SessionState) -> Result<Changes, Error> + Send + Sync + 'static,
@@ -89,7 +90,7 @@ impl Job<'_> {
         Ok(self.shared.change(&self.lease.key, load, decide).await?.0)
     }
 
-    /// Stores the summary and moves the cursor, if the lease is still valid and the slot is unchanged.
+    /// Stores the summary and updates what the slot covers, if the lease is still valid and the slot is unchanged.
     pub(super) async fn store_summary(
         &mut self,
         task: SummaryTask<'_>,
@@ -111,7 +112,7 @@ impl Job<'_> {
             EventBody::from(&condensed),
         ];
         let facts = summary.facts.clone();
-        // A summary was written, but possibly not by the first choice of model.
+        // The error of the preferred model, if another model wrote the summary.
         let problem = match self.mode {
             ModelChoice::Fallback => self.model_failure.as_ref().map(|failure| brief(&failure.to_string())),
             ModelChoice::Configured => self.spent.model_failures.first().map(|missed| brief(missed)),
@@ -120,7 +121,7 @@ impl Job<'_> {
         let stored = self
             .change_slot(self.pending(), move |row, state| {
                 if row.state.covered != covered || row.active != active {
-                    // Only this worker can change the slot under its fencing token, and it did not.
+                    // Cannot happen: under this fencing token only this worker can change the slot.
                     return Err(Error::Conflict("the slot changed under its lease".to_owned()));
                 }
                 next.settle(&slot, &mut row.state, &state.log, room);
@@ -149,8 +150,8 @@ impl Job<'_> {
         Ok(JobStep::Again)
     }
 
-    /// Returns the row of the summary. `before` is the number of messages without the summary, `verbatim` the number of those
-    /// that stay verbatim.
+    /// Returns the row of the summary. `before` is the number of messages after the previous summary; `verbatim` is how
+    /// many of them stay verbatim.
     fn summary(
         &self,
         task: SummaryTask<'_>,
@@ -213,12 +214,12 @@ impl Job<'_> {
         }
     }
 
-    /// Selects the messages that the slot does not cover yet, to be loaded.
+    /// Returns the selection of the messages that the slot does not cover yet. A change of the slot loads them.
     fn pending(&self) -> LoadLog {
         LoadLog::Pending(self.lease.slot.scope.clone(), self.lease.slot.name.clone())
     }
 
-    /// Marks a trigger event as done without a new summary.
+    /// Marks the trigger event as handled without a new summary.
     pub(super) async fn mark_done(
         &mut self,
         snapshot: &SlotSnapshot,
@@ -253,7 +254,7 @@ impl Job<'_> {
         let rebuilding = snapshot.row.work.rebuild;
         let failing = Duration::from_millis(millis_between(since, now));
         self.partial = None;
-        // A fallback summary that exists already is not written again.
+        // Without new messages, a fallback summary would cover nothing that is not covered already.
         let has_new = snapshot.row.state.newest.is_some_and(|newest| newest.seq > snapshot.row.state.covered);
         if self.mode == ModelChoice::Configured && !rebuilding && has_new && stand_in.is_due(failing) {
             self.mode = ModelChoice::Fallback;
@@ -292,7 +293,7 @@ impl Job<'_> {
         let backoff = self.shared.pace.backoff;
         self.change_slot(LoadLog::None, move |row, state| {
             let since = *row.work.failing_since.get_or_insert(state.now);
-            // If no model was called, this is not another failure.
+            // If no model was called, this does not count as a failed attempt.
             row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
             let mut wait = after_failure(&failure, row.work.attempts, jitter(), &backoff);
             if let Some(StandIn::After(after)) = stand_in {
@@ -312,8 +313,8 @@ impl Job<'_> {
         .await
     }
 
-    /// Retries the slot later because messages could not be read or the summary could not be stored. The waiting time grows
-    /// with each failure. If this cannot be written either, the lease expires by itself.
+    /// Releases the slot to be retried later, after messages could not be read or the summary could not be stored. The
+    /// waiting time grows with each failure. If the release cannot be stored either, the lease expires by itself.
     pub(super) async fn postpone(&mut self, error: &Error) -> Result<(), Error> {
         // Clients see this reason, so it contains no path. The operator sees the complete error as the worker's problem.
         let reason = match error {
@@ -321,16 +322,17 @@ impl Job<'_> {
             other => brief(&other.to_string()),
         };
         let slot = self.shared.log_hash(&self.lease).await;
-        // Errors other than the store's may contain names.
+        // Errors that do not come from the store may contain names, so they are not logged.
         let logged = match error {
             Error::Store(error) | Error::Busy(error) => error.to_string(),
-            _ => "the slot cannot be worked on; `epitome explain` shows the error".to_owned(),
+            _ => "the slot's summary cannot be written; `epitome explain` shows the error".to_owned(),
         };
         tracing::warn!(slot, reason = %brief(&logged), "no summary was written; the worker retries");
         self.retry_later(Failure::Store { reason }, None, Vec::new()).await.map(drop)
     }
 
-    /// Releases a slot that belongs to another engine, unchanged, and skips it for a while.
+    /// Releases a slot that belongs to another engine without a change. This engine does not lease the slot again for a
+    /// while.
     pub(super) async fn release_foreign(&self) -> Result<JobStep, Error> {
         if !self.shared.caches.skip_foreign_slot(self.lease.id, &self.lease.slot.scope, &self.lease.slot.name)
         {
@@ -340,12 +342,12 @@ impl Job<'_> {
         self.release_unchanged().await
     }
 
-    /// Releases the slot unchanged.
+    /// Releases the slot without another change.
     pub(super) async fn release_unchanged(&self) -> Result<JobStep, Error> {
         self.release_with(|_, _| {}).await
     }
 
-    /// Releases the slot with this change.
+    /// Releases the slot, and makes this change in the same transaction.
     pub(super) async fn release_with<F>(&self, change: F) -> Result<JobStep, Error>
     where
         F: Fn(&mut SlotRow, &SessionState) + Send + Sync + 'static,
@@ -368,7 +370,7 @@ fn release(row: &mut SlotRow) {
 fn record_success(row: &mut SlotRow, stand_in: bool, now: Timestamp) {
     let work = &mut row.work;
     if row.state.due.is_none() {
-        // Until then, the summary requested with the focus may be a later one of several that are due.
+        // As long as another summary is due, the focus stays: it may have been requested for that summary.
         work.focus = None;
     }
     work.rebuild = false;

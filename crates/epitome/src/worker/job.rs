@@ -1,4 +1,5 @@
-//! One slot under one lease: reads the input of its next summary, and gives the summarizer access to the lease.
+//! The work on one slot under one lease: reads the input of the slot's next summary, and gives the summarizer access to
+//! the lease.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -32,14 +33,15 @@ use crate::time::later;
 /// Maximum number of message outlines that are read to plan a summary; ten times as many if they contain no legal cut.
 const MAX_OUTLINES: usize = 20_000;
 
-/// Maximum tokens that `local` reads at once. It has no window; this limits the memory used.
+/// Maximum tokens that `local` reads at once. `local` has no context window, so this limit only bounds the memory.
 const LOCAL_INPUT_TOKENS: Tokens = 400_000;
 
-/// Maximum number of summaries of one slot in a row. If more are due, the slot is released, so that other slots get a turn.
+/// Maximum number of summaries of one slot in a row. If more are due, the slot is released, so that workers can
+/// continue with other slots.
 const MAX_SUMMARIES_IN_A_ROW: usize = 8;
 
-/// Pause of a worker that found no permit. Without it, if very many slots wait for the same model, workers would only lease
-/// and release slots.
+/// How long a worker pauses if all permits for a model are taken. Without the pause, when very many slots wait for the
+/// same model, workers would lease and release slots without a break.
 const NO_PERMIT_PAUSE: Duration = Duration::from_millis(25);
 
 /// Maximum number of messages that are read at once.
@@ -60,22 +62,23 @@ pub(super) struct Job<'a> {
     pub(super) shared: &'a Shared,
     pub(super) lease: Lease,
     pub(super) label: Label,
-    /// When the lease, or its last renewal, was requested, by this machine's monotonic clock. That clock is independent of
-    /// the store's clock and of changes to the time, and it runs on while the process is stopped. Measured from the request,
-    /// the lease ends no later than in the store.
+    /// When the lease or its last renewal was requested, by this machine's monotonic clock. This clock does not depend
+    /// on the store's clock or on changes of the system time, and it continues while the process is stopped. The store
+    /// starts the lease after the request. So the lease measured from the request ends no later than in the store.
     pub(super) leased: Mutex<Instant>,
     /// How many workers may wait for the same model; `None` if a caller's task does the work.
     pub(super) share: Option<usize>,
     /// The permit for the model that is in use.
     pub(super) permit: Mutex<Option<ModelPermit>>,
     pub(super) mode: ModelChoice,
-    /// The summary of intermediate steps. It is stored only when it covers at least as much as the current summary.
+    /// The result of the steps so far, if a summary needs several. It is stored only when it covers at least as much as
+    /// the current summary.
     pub(super) partial: Option<Base>,
-    /// How many tokens the model can read at once, learned from a prompt that was too long.
+    /// The largest input for the model, in tokens, if a prompt was too long for it.
     pub(super) input: Option<Tokens>,
     /// The span that was too long for the model.
     pub(super) too_long: Option<Span>,
-    /// The failure of the models, while `local` writes the fallback summary.
+    /// The failure of the configured models, while `local` writes the fallback summary.
     pub(super) model_failure: Option<Failure>,
     pub(super) spent: Spending,
     /// How many summaries were stored under this lease.
@@ -104,7 +107,8 @@ pub(super) struct SummaryTask<'a> {
     pub(super) log: &'a [Outline],
 }
 
-/// Returns the row of the leased slot if the lease is still valid. A session that was deleted and recreated is another one.
+/// Returns the row of the leased slot if the lease is still valid. A session that was deleted and recreated has another
+/// id, so the old lease is not valid for it.
 pub(super) fn leased_row<'s>(lease: &Lease, state: &'s SessionState) -> Option<&'s SlotRow> {
     let same = state.session.as_ref().is_some_and(|session| session.id == lease.id);
     let row = state.slot(&lease.slot.scope, &lease.slot.name).filter(|_| same)?;
@@ -112,8 +116,8 @@ pub(super) fn leased_row<'s>(lease: &Lease, state: &'s SessionState) -> Option<&
 }
 
 impl<'a> Job<'a> {
-    /// Creates a job. `requested` is the time just before the lease was requested. `share` is set for background workers: the
-    /// maximum number of them that may wait for one model.
+    /// Creates a job. `requested` is the time just before the lease was requested. `share` is how many background
+    /// workers may wait for one model; `None` in a caller's task.
     pub(super) fn new(shared: &'a Shared, lease: Lease, requested: Instant, share: Option<usize>) -> Self {
         let (key, slot) = (&lease.key, &lease.slot);
         let label = Label {
@@ -143,7 +147,8 @@ impl<'a> Job<'a> {
     pub(super) async fn run(mut self) -> Result<usize, Error> {
         let result = loop {
             let step = match self.step().await {
-                // With a fallback in progress the job continues: only this job has the failure of the models.
+                // During a fallback the job does not release the slot, because only the job has the failure of the
+                // models.
                 Ok(JobStep::Again)
                     if self.stored >= MAX_SUMMARIES_IN_A_ROW && self.mode == ModelChoice::Configured =>
                 {
@@ -159,7 +164,7 @@ impl<'a> Job<'a> {
                     break Ok(self.stored);
                 }
                 Err(error) => {
-                    // The first error is returned, not an error of this call.
+                    // The caller gets the first error, not an error of `postpone`.
                     let _ = self.postpone(&error).await;
                     break Err(error);
                 }
@@ -167,7 +172,7 @@ impl<'a> Job<'a> {
         };
         let unrecorded = self.spent.rows_without_summary();
         if !unrecorded.is_empty() {
-            // The money is spent, even if the lease is lost.
+            // The money is spent, so the calls are recorded even if the lease is lost.
             metrics::count_calls(&unrecorded);
             self.shared.store.record(unrecorded).await?;
         }
@@ -186,7 +191,8 @@ impl<'a> Job<'a> {
             session_state.session.as_ref().ok_or_else(|| Error::no_session(&self.lease.key.session))?;
         let Some(slot_settings) = settings.slot(&self.lease.slot.scope, &self.lease.slot.name).cloned()
         else {
-            // Stored slots are the same for every engine. A slot that is not stored may belong to another engine.
+            // If the slots are set by the session or its workspace, they are the same for every engine. Otherwise
+            // another engine may define this slot.
             if !defines_slots(&session_state) {
                 return self.release_foreign().await;
             }
@@ -243,7 +249,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Returns the summary that the next one is built on.
+    /// Returns the text that the next summary continues; empty for the first summary and for a rebuild. If a configured
+    /// model writes, fallback summaries are passed over.
     async fn base(&self, snapshot: &SlotSnapshot) -> Result<Base, Error> {
         if let Some(partial) = &self.partial {
             return Ok(partial.clone());
@@ -264,7 +271,8 @@ impl<'a> Job<'a> {
         Ok(Base::default())
     }
 
-    /// Returns the current summaries of single authors: for each the one that covers most. Empty for an author's slot.
+    /// Returns for each author the current summary that covers most, if the slot covers the whole session. Empty if the
+    /// slot covers one author.
     async fn authors(&self, snapshot: &SlotSnapshot) -> Result<Vec<(AuthorSummary, String)>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
         if self.lease.slot.scope != Scope::Session
@@ -282,7 +290,7 @@ impl<'a> Job<'a> {
         Ok(rows.into_iter().filter_map(summary).collect())
     }
 
-    /// Returns the maximum tokens of messages for one prompt.
+    /// Returns the largest number of message tokens for one prompt.
     fn input(&self, snapshot: &SlotSnapshot, base: &Base) -> Tokens {
         let models = self.shared.models_of_slot(&snapshot.settings, &snapshot.slot_settings);
         let first = models.first().filter(|_| self.mode == ModelChoice::Configured);
@@ -297,7 +305,7 @@ impl<'a> Job<'a> {
             return self.release_foreign().await;
         }
         if self.mode == ModelChoice::Configured && self.too_long == Some(plan.span) {
-            // There is no cut to divide it, so the same prompt would be too long again.
+            // The plan is the same as before, so the span cannot be divided, and its prompt would be too long again.
             return self.on_failure(snapshot, too_long(plan)).await;
         }
         let models = match self.mode {
@@ -306,7 +314,7 @@ impl<'a> Job<'a> {
             }
             ModelChoice::Fallback => vec![NamedModel::local()],
         };
-        // Before messages are read and hooks are notified, because a slot without a permit comes here often.
+        // The permit is taken before messages are read and hooks are called, because many attempts get no permit.
         let first = models.iter().find(|writer| !self.spent.failed_models.contains_key(&writer.name));
         if let Some(first) = first.filter(|_| base.tokens.saturating_add(plan.tokens) >= SMALL)
             && let Err(wait) = self.take_permit(first, !self.spent.unrecorded.is_empty())
@@ -318,7 +326,8 @@ impl<'a> Job<'a> {
         let written = self.while_renewing(self.write(task, &models, &mut spent)).await;
         self.spent = spent;
         match written {
-            // After a shutdown request, release the slot: other workers need not wait until the lease expires.
+            // The engine is aborting. The slot is released, so that other workers need not wait until the lease
+            // expires.
             None if *self.shared.signals.abort.borrow() => self.release_foreign().await,
             None => Ok(JobStep::Lost),
             Some(Err(failed)) => self.on_write_failed(snapshot, plan, failed).await,
@@ -326,7 +335,8 @@ impl<'a> Job<'a> {
                 self.store_summary(task, draft).await
             }
             Some(Ok(_)) if plan.completes => {
-                // The summary could only reduce the coverage: the settings keep more messages verbatim than before.
+                // The summary would cover fewer messages than the current one, because the settings now keep more
+                // messages verbatim. So it is not stored.
                 self.mark_done(snapshot, NextStep::Pass { firing: plan.firing, why: NoPlan::Covered }).await
             }
             Some(Ok(draft)) => {
@@ -406,7 +416,8 @@ impl<'a> Job<'a> {
         Ok(inputs)
     }
 
-    /// Handles a failed attempt: the slot is retried later, the messages are summarized in halves, or nothing is to be done.
+    /// Handles a failed attempt: the slot is retried later, the messages are summarized in halves, or the trigger event
+    /// is marked as handled.
     async fn on_write_failed(
         &mut self,
         snapshot: &SlotSnapshot,
@@ -418,7 +429,7 @@ impl<'a> Job<'a> {
             SummaryError::TooLong
                 if plan.tokens > MIN_INPUT_TOKENS && self.mode == ModelChoice::Configured =>
             {
-                // The model reads less than expected: the same window again, in halves.
+                // The model accepts less input than expected, so the same messages are summarized in halves.
                 self.input = Some((plan.tokens / 2).max(MIN_INPUT_TOKENS));
                 self.too_long = Some(plan.span);
                 Ok(JobStep::Again)
@@ -437,8 +448,8 @@ impl<'a> Job<'a> {
     /// Takes a permit for the model that is called next, and releases the previous one. If no permit is free, returns how long
     /// to wait.
     ///
-    /// A job that has paid for a part of a summary always gets a permit. The summary is stored only as a whole, so without the
-    /// permit that part would be paid for again.
+    /// A job that has paid for a part of a summary always gets a permit. A summary is stored only as a whole, so a job
+    /// without a permit would lose that part and pay for it again.
     pub(super) fn take_permit(&self, writer: &NamedModel, paid: bool) -> Result<(), Duration> {
         let Some(share) = self.share else { return Ok(()) };
         let mut permit = lock(&self.permit);
@@ -454,7 +465,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Releases the slot, to be leased again after `wait`. Nothing failed, so no failure is counted or reported.
+    /// Releases the slot because no permit is free. Workers lease it again after `wait`. This is not a failure, so it
+    /// is neither counted nor reported.
     pub(super) async fn set_aside(&self, wait: Duration) -> Result<JobStep, Error> {
         self.release_with(move |row, state| row.work.aside = Some(later(state.now, wait))).await?;
         self.shared.models.permits.defer_slot(wait);
@@ -471,7 +483,7 @@ struct JobHost<'a> {
 
 #[async_trait]
 impl Host for JobHost<'_> {
-    /// The store's clock, estimated without a query.
+    /// Returns the time of the store's clock, estimated without a query.
     fn now(&self) -> Timestamp {
         later(self.snapshot.session_state.now, self.snapshot.read.elapsed())
     }

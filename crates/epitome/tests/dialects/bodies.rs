@@ -135,9 +135,13 @@ fn a_pin_does_not_spread_to_what_it_is_merged_with() {
     assert_eq!(pins, [false, true, false, false], "{out}");
     assert_eq!(again.with_messages(again.messages(), OwnFields::Keep), out);
     assert!(
-        !again.without_own_fields().contains("epitome") && !again.with_messages(&shown, OwnFields::Strip).contains("epitome")
+        !again.without_own_fields().contains("epitome")
+            && !again.with_messages(&shown, OwnFields::Strip).contains("epitome")
     );
-    assert_eq!(value(&again.without_own_fields()), value(&again.with_messages(again.messages(), OwnFields::Strip)));
+    assert_eq!(
+        value(&again.without_own_fields()),
+        value(&again.with_messages(again.messages(), OwnFields::Strip))
+    );
     assert_eq!(again.list_positions([2, 4]), [1, 1]);
 }
 

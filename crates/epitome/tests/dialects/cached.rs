@@ -2,7 +2,7 @@
 //! the summary where they stood on what it stands for.
 
 use epitome::dialect::{Body, Dialect, OwnFields};
-use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press};
+use epitome_core::condense::{Decision, List, Policy, Press, RequestFacts};
 use epitome_core::message::Timestamp;
 use epitome_core::view;
 use proptest::prelude::*;

@@ -2,7 +2,7 @@
 //! it word for word.
 
 use epitome::dialect::{Body, Dialect, OwnFields};
-use epitome_core::condense::{Decision, RequestFacts, List, Policy, Press, SummaryRole};
+use epitome_core::condense::{Decision, List, Policy, Press, RequestFacts, SummaryRole};
 use epitome_core::message::{Message, Part, Role, Timestamp};
 use epitome_core::trigger::Fraction;
 use epitome_core::view;
@@ -399,7 +399,10 @@ fn conversations_are_condensed_again_and_again() {
                     let body = Body::read(&text, Some(dialect)).unwrap();
                     let shown =
                         condensed(&body, &policy, Press::Hard).unwrap_or_else(|| body.messages().to_vec());
-                    assert_eq!(heard(dialect, &body.with_messages(&shown, OwnFields::Strip)), Vec::<String>::new());
+                    assert_eq!(
+                        heard(dialect, &body.with_messages(&shown, OwnFields::Strip)),
+                        Vec::<String>::new()
+                    );
                     let kept = body.with_messages(&shown, OwnFields::Keep);
                     let again = Body::read(&kept, Some(dialect)).unwrap();
                     assert_eq!(pins(&again), pins(&first), "{dialect}, {strategy}, round {round}: {kept}");

@@ -29,7 +29,12 @@ fn stream(dialect: Dialect, text: &str) -> ReplyOutcome {
 }
 
 fn check(dialect: Dialect, text: &str, complete: bool, counted: Option<[u64; 4]>) {
-    let counted = counted.map(|[input, cached, written, output]| ReplyUsage { input, cached, cache_written: written, output });
+    let counted = counted.map(|[input, cached, written, output]| ReplyUsage {
+        input,
+        cached,
+        cache_written: written,
+        output,
+    });
     let heard = stream(dialect, text);
     assert_eq!((heard.complete, heard.usage, heard.error), (complete, counted, None), "{text}");
 }

@@ -83,7 +83,10 @@ async fn an_engine_is_not_ready_while_its_store_cannot_be_read() {
     engine.session("s").append(talk(1, 3)).await.unwrap();
     home.sql("ALTER TABLE workspaces RENAME TO elsewhere");
     let reasons = engine.ready().await.unwrap_err();
-    assert!(reasons.len() == 1 && reasons[0].details.contains("the database failed"), "{reasons:?}");
+    assert!(
+        reasons.len() == 1 && reasons[0].details.contains("the database operation failed"),
+        "{reasons:?}"
+    );
     home.sql("ALTER TABLE elsewhere RENAME TO workspaces");
     assert_eq!(engine.ready().await, Ok(()));
     // What only the worker reads: it says so itself.

@@ -6,7 +6,7 @@ use super::super::prelude::*;
 use crate::condensing::CondenseRequest;
 use crate::show::clipped;
 
-/// A longer run of messages with the same reason is shown by its first 5 and its last 3 messages.
+/// Of many consecutive messages with the same reason, only the first 5 and the last 3 are shown.
 const SHOWN_FIRST: usize = 5;
 const SHOWN_LAST: usize = 3;
 
@@ -86,7 +86,8 @@ fn sum(messages: &[&MessageForecast]) -> u64 {
     messages.iter().fold(0, |sum, message| sum.saturating_add(message.tokens))
 }
 
-/// One row per message; of a long run, only the first and the last messages.
+/// Returns a table with a row for each message. Shortens long runs of messages with the same reason, see
+/// [`SHOWN_FIRST`].
 fn table(request: &CondenseRequest, messages: &[&MessageForecast]) -> Table {
     let mut table = Table::new(&["#>", "role", "tokens>", "why", "begins"]);
     for run in

@@ -1,9 +1,10 @@
 //! Imports recorded conversations into a workspace.
 //!
-//! Reads the files twice. The first pass checks everything and writes nothing, so that a wrong line at the end leaves no
-//! half-finished import. The second pass adds the messages batch by batch. If a session already has messages, the file
-//! must begin with the same messages, and only the new ones are added. So the same command resumes an interrupted
-//! import, adds what a file has grown by, and never adds a message twice. No cursor is stored that could become wrong.
+//! Reads the files twice. The first pass checks all lines and writes nothing, so that an invalid line at the end does not
+//! leave a half-finished import. The second pass adds the messages batch by batch. If a session already has messages, the
+//! file must begin with the same messages, and only the messages after them are added. So running the same command again
+//! resumes an interrupted import, adds the new lines of a file, and never adds a message twice. The import stores no
+//! position of its own.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -25,14 +26,14 @@ use epitome_terminal::failure::Failure;
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// Maximum size in bytes of a conversation's other fields. Larger ones are dropped, because a session's metadata is
-/// limited.
+/// Maximum size in bytes of a conversation's fields other than its messages. They are stored in the session's metadata,
+/// which has a limit, so larger fields are not stored.
 const MAX_FIELDS_BYTES: usize = 48 << 10;
 
 /// Number of stored messages that are read at a time for the comparison.
 const COMPARE_PAGE: usize = 500;
 
-/// Maximum number of problems that are reported one by one.
+/// Maximum number of problems that are printed. The others are only counted.
 pub(super) const MAX_PROBLEMS: usize = 20;
 
 /// A file to read, and its name in error messages.
@@ -65,7 +66,7 @@ pub(super) struct PassProgress {
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) messages: u64,
-    /// Number of pieces that cannot be read. `problems` describes the first of them.
+    /// Number of messages and lines that cannot be imported. `problems` describes the first [`MAX_PROBLEMS`] of them.
     pub(super) bad: u64,
     pub(super) problems: Vec<String>,
 }
@@ -85,11 +86,11 @@ pub(super) struct Imported {
     pub(super) session: String,
     /// Number of messages added.
     pub(super) added: u64,
-    /// Number of the file's messages that the session had before.
+    /// Number of the file's messages that the session already had before the import.
     pub(super) already_stored: u64,
 }
 
-/// `known` is the name of `already_stored` in earlier releases.
+/// Writes `already_stored` under two names: earlier releases called it `known`.
 impl Serialize for Imported {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut fields = serializer.serialize_struct("Imported", 4)?;
@@ -109,7 +110,7 @@ impl Imported {
 }
 
 impl ImportPlan {
-    /// Reads and checks everything. Blocks: run it on its own thread.
+    /// Reads and checks all files. Blocks, so the caller runs it on a thread of its own.
     pub(super) fn check(&self, pass: &PassProgress) -> Result<Checked, Failure> {
         let mut checked = Checked::default();
         let mut sessions: HashMap<String, FilePosition> = HashMap::new();
@@ -121,7 +122,8 @@ impl ImportPlan {
                             checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
                         } else if let Some(before) = sessions.get(&name) {
                             checked.bad(&at, &format!(
-                                "session `{name}` again; it began at {before}; import them separately, or in one file"
+                                "the session `{name}` occurs a second time; it first began at {before}; put its messages together, or import the \
+                                 two files separately"
                             ));
                         }
                         sessions.insert(name, at);
@@ -151,8 +153,8 @@ impl ImportPlan {
             .map_err(|error| read_error(file, &error))
     }
 
-    /// Adds everything to the workspace and returns the result of each session, also after a failure. Skips what cannot be
-    /// read: [`ImportPlan::check`] reported it and counted `left_out` pieces. Blocks, as that does.
+    /// Adds all messages to the workspace. Returns the result of each session, also after a failure. Skips lines that cannot
+    /// be imported; `left_out` is their number, which [`ImportPlan::check`] has counted. Blocks, as `check` does.
     pub(super) fn import(
         &self,
         workspace: &Workspace,
@@ -174,7 +176,7 @@ impl ImportPlan {
         current: &mut Option<SessionImport>,
     ) -> Result<(), Failure> {
         let limits = self.limits.of_message();
-        // `check` has reported a session that begins a second time.
+        // Skips a session that begins a second time; `check` has reported it.
         let mut begun: HashSet<String> = HashSet::new();
         for file in &self.files {
             for item in self.open(file, pass)? {
@@ -222,7 +224,7 @@ struct NewMessage {
 }
 
 impl NewMessage {
-    /// Returns the rest of the message, if it begins with the message `stored`.
+    /// If the new message begins with the message `stored`, returns the rest of the new message.
     fn without(&self, stored: &Message) -> Option<Self> {
         let read = |pieces: &[String]| Dialect::RESPONSES.read_text(&format!("[{}]", pieces.join(","))).ok();
         (1..self.wire_texts.len()).find_map(|at| {
@@ -239,13 +241,14 @@ impl NewMessage {
 struct SessionImport {
     session: Session,
     imported: Imported,
-    /// Messages that the session had before and that are not compared yet; read page by page.
+    /// Messages that the session had before the import and that are not compared yet. They are read page by page.
     stored: VecDeque<Message>,
+    /// The last message that was read into `stored`.
     read: Seq,
     /// The session's newest message, as last read.
     head: Seq,
     append: bool,
-    /// The next batch to add. `bytes` is its size.
+    /// Messages to add with the next write. `bytes` is their size.
     batch: Vec<NewMessage>,
     bytes: u64,
 }
@@ -307,7 +310,8 @@ impl SessionImport {
                     self.imported.added += added;
                     break;
                 }
-                // Another process appended meanwhile, perhaps the same messages: compares the new ones too.
+                // Another process has appended messages since the last read. They may be the same messages, so they are
+                // compared too.
                 Err(epitome::Error::Conflict(_)) => self.head = self.session.info().await?.messages,
                 Err(error) => return Err(error.into()),
             }
@@ -315,21 +319,22 @@ impl SessionImport {
         Ok(())
     }
 
-    /// Removes the messages that the session already has.
+    /// Removes from `messages` those that the session already has.
     async fn compare(&mut self, messages: &mut VecDeque<NewMessage>) -> Result<(), Failure> {
         while let Some(new) = messages.front() {
             let Some(stored) = self.next_stored().await? else { return Ok(()) };
             if is_same(&stored, &new.message) {
                 messages.pop_front();
             } else if let Some(rest) = new.without(&stored).filter(|_| stored.seq == self.head) {
-                // An earlier import read the recording while this reply was being written.
+                // The session has only the first part of this reply: an earlier import read the recording before the reply was
+                // complete.
                 messages.pop_front();
                 messages.push_front(rest);
             } else {
                 let (at, session, seq) = (&new.at, &self.imported.session, stored.seq);
                 return Err(Failure::Failed(format!(
-                    "{at}: session \"{session}\" has another message {seq}; import it under another name with \
-                     --session NAME, or append all of it with --append"
+                    "{at}: message {seq} of the session \"{session}\" is different; import the file under another name with \
+                     --session NAME, or append all its messages with --append"
                 )));
             }
             self.imported.already_stored += 1;

@@ -71,7 +71,10 @@ impl<'a> LogCheck<'a> {
             Outline { before: outline.before, ..self.tracker.push_sized(&content, outline.tokens) };
         if outline.before != before {
             self.wrong_outlines += 1;
-            faults.add(at, format!("its running total of tokens is {}, but should be {before}", outline.before));
+            faults.add(
+                at,
+                format!("its running total of tokens is {}, but should be {before}", outline.before),
+            );
         } else if let Some(what) = first_difference(&outline, &expected) {
             self.wrong_outlines += 1;
             faults.add(at, format!("its stored {what} does not match its content"));

@@ -245,8 +245,7 @@ impl<'a> SummaryCheck<'a> {
             }
             if let Some(before) = highest_fenced.filter(|before| before.facts.fence > fence) {
                 let (id, before) = (before.id, before.facts.fence);
-                let what =
-                    format!("its fencing token is {fence}, but the earlier summary {id} has {before}");
+                let what = format!("its fencing token is {fence}, but the earlier summary {id} has {before}");
                 faults.add(&at, what);
             } else {
                 highest_fenced = Some(summary);

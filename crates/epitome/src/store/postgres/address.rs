@@ -44,8 +44,8 @@ impl Address {
     /// Parses `postgres://user:password@host:port/database?sslmode=…&sslrootcert=…`.
     pub(super) fn read(url: &str) -> Result<Self, StoreError> {
         let (base, query) = split_url(url)?;
-        // Unless certificates are verified, the connection is encrypted, but a man in the middle is possible, as with
-        // `libpq`.
+        // Without `verify-full`, the server's certificate is not checked, as in `libpq`. Encryption alone does not
+        // prevent a man-in-the-middle attack.
         let (mut verified, mut roots, mut pooled) = (false, None, false);
         let (mut rest, mut seen): (Vec<String>, HashSet<Cow<'_, str>>) = Default::default();
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -66,14 +66,16 @@ impl Address {
                 }
                 ("pooler", "transaction") => pooled = true,
                 ("pooler", _) => {
-                    return Err(unreadable("the only value of `pooler` is `transaction`"));
+                    return Err(unreadable(
+                        "the only supported value of `pooler` is `transaction`; remove the parameter for a direct connection",
+                    ));
                 }
                 ("sslrootcert", path) => roots = Some(path.to_owned()),
                 _ => rest.push(pair.to_owned()),
             }
         }
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
-        // The library's message names the parameter, and no value.
+        // The library's message contains the parameter's name, but no values.
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             unreadable(format!(
                 "{}; the format is postgres://user:password@host:port/database",
@@ -82,7 +84,7 @@ impl Address {
         })?;
         if config.get_hosts().is_empty() {
             return Err(unreadable(
-                "it names no host; the format is postgres://user:password@host:port/database",
+                "it contains no host; the format is postgres://user:password@host:port/database",
             ));
         }
         let has_at_sign = |host: &Host| matches!(host, Host::Tcp(name) if name.contains('@'));
@@ -108,8 +110,8 @@ impl Address {
     }
 }
 
-/// Splits the address into its base and its parameters. Refuses an `@` or a `?` that is not escaped: the rest of a
-/// password after it would be read as a host or a parameter, and appear in messages.
+/// Splits the address into its base and its parameters. Refuses an `@` or a `?` that is not escaped. Otherwise the rest
+/// of a password after this character would be parsed as a host or a parameter, and would appear in messages.
 fn split_url(url: &str) -> Result<(&str, &str), StoreError> {
     let mut ats = url.match_indices('@').map(|(at, _)| at);
     let (first, more) = (ats.next(), ats.next());
@@ -171,7 +173,7 @@ fn read_roots(path: &Path) -> Result<RootCertStore, StoreError> {
     Ok(roots)
 }
 
-/// Accepts any certificate. That the server owns its private key is still checked.
+/// Accepts any certificate. The server must still prove that it has the certificate's private key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

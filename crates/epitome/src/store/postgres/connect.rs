@@ -17,7 +17,7 @@ use super::error::{OpError, OpResult, classify_connect_error, no_answer};
 use super::schema::{self, MIGRATIONS};
 use super::{CONNECT_TIMEOUT, IDLE_IN_TRANSACTION, PostgresOptions};
 
-/// Timeout for getting a second backend while a first one is in a transaction.
+/// How long the detection of a pooler waits for a second backend while the first connection is in a transaction.
 const SECOND_BACKEND_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Returns the connection pool of a node. Connections are opened as they are needed.
@@ -34,7 +34,7 @@ pub(super) fn pool(
         IDLE_IN_TRANSACTION.as_millis()
     );
     let server = Arc::clone(server);
-    // Not behind a pooler, where the settings would affect the backend's next client.
+    // Nothing is set behind a pooler, where the settings would affect the backend's next client.
     let hook = Hook::async_fn(move |client, _| {
         let set = (!server.pooler.load(Ordering::Acquire)).then(|| set.clone());
         Box::pin(async move {
@@ -46,7 +46,8 @@ pub(super) fn pool(
     });
     Pool::builder(manager)
         .max_size(options.connections.max(1))
-        // The connection that was used last has its statements prepared and its caches warm.
+        // The connection that was used last is preferred, because its statements are prepared and its caches are
+        // filled.
         .queue_mode(QueueMode::Lifo)
         .runtime(Runtime::Tokio1)
         .timeouts(Timeouts {
@@ -59,7 +60,7 @@ pub(super) fn pool(
         .map_err(|error| error.to_string())
 }
 
-/// Creates missing tables, and returns whether there is a connection pooler in between.
+/// Creates missing tables. Returns whether there is a pooler in transaction mode between this node and the database.
 pub(super) async fn prepare(address: &Address, must_exist: bool) -> OpResult<bool> {
     let (first, second) = (connect(address).await?, connect(address).await?);
     match within_timeout(schema::check(&first, &address.address_text)).await? {
@@ -67,7 +68,7 @@ pub(super) async fn prepare(address: &Address, must_exist: bool) -> OpResult<boo
         None if must_exist => {
             return Err(OpError::Final(StoreError::Empty { place: address.address_text.clone() }));
         }
-        // A migration has no timeout.
+        // A schema migration runs without a timeout.
         _ => schema::create(&first, &address.address_text).await?,
     }
     Ok(address.pooled || within_timeout(is_pooled([&first, &second])).await?)
@@ -83,19 +84,20 @@ async fn connect(address: &Address) -> OpResult<Client> {
     let (client, connection) =
         connected.map_err(|error| classify_connect_error(&error, &address.address_text))?;
     tokio::spawn(async move {
-        // The next query returns the error too.
+        // The error is ignored here, because the next query returns it too.
         let _ = connection.await;
     });
     Ok(client)
 }
 
-/// Returns whether there is a pooler in transaction mode in between. Then two connections have the same backend, or one
-/// connection changes its backend, and a prepared statement could be used by another client.
+/// Returns whether there is a pooler in transaction mode between this node and the database. With a pooler, two
+/// connections may share one backend, or a connection may change its backend. A statement prepared on a connection may
+/// then be missing, or belong to another client.
 ///
-/// Both connections hold a backend in a transaction and release it in order. A pooler that reuses the backend released
-/// last, or first, soon gives one connection the backend of the other.
+/// Each connection begins a transaction, which reserves a backend. Then both commit, one after the other. A pooler that
+/// reuses the backend released last, or first, soon gives one connection the other connection's backend.
 async fn is_pooled([one, two]: [&Client; 2]) -> OpResult<bool> {
-    // If all connections share one backend, waiting for a second one would never end.
+    // If all connections share one backend, the wait for a second backend below would never end.
     if backend(one).await? == backend(two).await? {
         return Ok(true);
     }
@@ -106,7 +108,7 @@ async fn is_pooled([one, two]: [&Client; 2]) -> OpResult<bool> {
         backend(two).await
     };
     let Ok(second) = timeout(SECOND_BACKEND_TIMEOUT, begin_second).await else {
-        // If only the first one is answered, a pooler makes the second one wait for it.
+        // Only the first connection got a backend, so there is a pooler, and it makes the second connection wait.
         one.batch_execute("COMMIT").await?;
         return Ok(true);
     };

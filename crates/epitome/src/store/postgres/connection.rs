@@ -19,13 +19,13 @@ use super::error::{OpError, OpResult, no_answer};
 /// The result of one statement.
 type StatementResult = Result<Vec<Row>, tokio_postgres::Error>;
 
-/// What the node's connections have found out about the server.
+/// Facts about the server that this node's connections have detected.
 #[derive(Debug, Default)]
 pub(super) struct ServerFlags {
     /// Whether there is a pooler in transaction mode, so that the next statement may reach another backend.
     pub(super) pooler: AtomicBool,
-    /// Whether the migration of a file into the database has begun since the store was opened, so that its content
-    /// changed.
+    /// Whether a migration of a file into the database has begun since the store was opened. The content of the
+    /// database has then changed.
     pub(super) migrating: AtomicBool,
 }
 
@@ -36,8 +36,8 @@ pub(super) struct PooledConnection {
     /// Whether statements are prepared by name, which is impossible behind a pooler.
     pub(super) prepares: bool,
     server: Arc<ServerFlags>,
-    /// Timeout for an answer. The database's own timeout is shorter; this one applies when the database does not
-    /// answer.
+    /// Timeout for an answer. The database's own timeout is shorter, so this timeout applies only if the database does
+    /// not answer at all.
     limit: Duration,
     /// Whether a transaction may be open.
     busy: bool,
@@ -64,8 +64,8 @@ impl PooledConnection {
         let result = self.send_within_timeout(statements).await;
         match &result {
             Err(OpError::MissingStatement) if self.prepares => {
-                // There is a pooler after all. The state of the transaction on this connection is not clear, so it is
-                // abandoned.
+                // There is a pooler that was not detected before. The state of the transaction is unclear, so the
+                // connection is closed.
                 self.server.pooler.store(true, Ordering::Release);
                 self.object.take().map(Object::take);
                 return Err(OpError::Conflict);
@@ -85,7 +85,8 @@ impl PooledConnection {
         match timeout(limit, send(object, prepares, statements)).await {
             Ok(rows) => rows,
             Err(_) => {
-                // Idle connections use the same network route. Close them, so that the next try opens a new one.
+                // The pool's idle connections use the same network route. Close them, so that the next attempt opens a
+                // new connection.
                 if let Some(pool) = Object::pool(object) {
                     pool.retain(|_, _| false);
                 }

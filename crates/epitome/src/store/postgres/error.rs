@@ -11,7 +11,7 @@ use crate::retry::jitter;
 
 pub(in crate::store) use super::super::op_error::{OpError, OpResult, damaged, rejected};
 
-/// The error code of a write while a file is being moved into the database.
+/// The error code of a write that was refused because a file is being migrated into the database.
 const MIGRATION_CODE: &str = "EP001";
 
 impl From<tokio_postgres::Error> for OpError {
@@ -20,13 +20,13 @@ impl From<tokio_postgres::Error> for OpError {
     }
 }
 
-/// Returns the error for a missing answer after this time.
+/// Returns the error for a server that has not answered for this duration.
 pub(super) fn no_answer(time: Duration) -> OpError {
     OpError::ConnectionLost(format!("there was no answer for {} seconds", time.as_secs()))
 }
 
-/// Returns the database's message if it cannot contain stored data, otherwise only its code. Details and values may
-/// contain any message text.
+/// Returns the database's error message if it cannot contain stored data, otherwise only the error code. Other messages
+/// may quote the text of stored messages.
 fn safe_message(state: &SqlState, message: &str) -> String {
     // Messages of these classes are about the server itself: permissions, connection limits, its state.
     let is_safe =
@@ -50,7 +50,8 @@ fn classify(error: &tokio_postgres::Error) -> OpError {
         "53100" => OpError::DiskFull,
         "22023" => OpError::InvalidValue,
         "57014" | "55P03" => OpError::Timeout,
-        // Shutting down, starting up, out of connections, a read-only standby, a transaction that the database ended.
+        // The server is shutting down, starting up, out of connections or memory, or a read-only standby, or it has
+        // ended the transaction.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             OpError::ConnectionLost(reason)
         }
@@ -58,17 +59,17 @@ fn classify(error: &tokio_postgres::Error) -> OpError {
         "26000" | "42P05" => OpError::MissingStatement,
         "08P01" if db_error.message().starts_with("bind message") => OpError::MissingStatement,
         code if code.starts_with("08") => OpError::ConnectionLost(reason),
-        // Another statement in the same message failed, and its error is reported.
+        // Another statement in the same message failed before this one. That statement's error is the one reported.
         "25P02" => OpError::ConnectionLost("the transaction was aborted".to_owned()),
         "3D000" => rejected(&format!(
-            "{reason}; create it first, for example with `createdb`; Epitome creates its tables"
+            "{reason}; create the database first, for example with `createdb`; Epitome then creates its tables"
         )),
         _ => rejected(&reason),
     }
 }
 
-/// Classifies an error of a connection attempt while the store is opened. If no secure connection is possible, because
-/// the server does not encrypt or its certificate is wrong, a retry cannot help.
+/// Classifies an error of a connection attempt while the store is opened. If no secure connection is possible, the
+/// error is final. This happens if the server does not encrypt or its certificate is wrong.
 pub(super) fn classify_connect_error(error: &tokio_postgres::Error, address_text: &str) -> OpError {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
@@ -85,7 +86,7 @@ pub(super) fn classify_connect_error(error: &tokio_postgres::Error, address_text
 
 /// Classifies an error that is from neither the network nor the database: a value cannot be read or sent.
 fn classify_client_error(error: &tokio_postgres::Error) -> OpError {
-    // The library's message names the column, and no value.
+    // The library's message contains the column's name, but no values.
     let text = error.to_string();
     if text.contains("deserializ") {
         damaged("a stored value has the wrong type")
@@ -99,7 +100,7 @@ fn classify_client_error(error: &tokio_postgres::Error) -> OpError {
     }
 }
 
-/// Returns an error's message with those of its sources.
+/// Returns an error's message, followed by the messages of its sources.
 pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
     let mut reason = error.to_string();
     let mut below = error.source();
@@ -113,10 +114,10 @@ pub(super) fn reason_of(error: &(dyn std::error::Error + 'static)) -> String {
     reason
 }
 
-/// Maximum number of tries that may fail because a key already exists.
+/// Maximum number of attempts that may fail because a key already exists.
 const MAX_DUPLICATE_KEYS: u32 = 5;
 
-/// Longest pause before the next try.
+/// Longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
 /// The retries of one operation: its deadline and its backoff.
@@ -126,11 +127,11 @@ pub(super) struct Retries<'a> {
     pause: Duration,
     duplicate_keys: u32,
     began: Instant,
-    /// Called once if the database does not answer while it is opened.
+    /// Called once if the database does not answer while the store is opened.
     on_wait: Option<&'a (dyn Fn(&str) + Send + Sync)>,
 }
 
-/// How long to wait for a database that is being opened before `on_wait` is called.
+/// How long the database must be unreachable, while the store is opened, before `on_wait` is called.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 
 impl<'a> Retries<'a> {
@@ -151,12 +152,12 @@ impl<'a> Retries<'a> {
         Self { on_wait: options.on_wait.as_deref(), ..Self::new(address_text, options.patience) }
     }
 
-    /// Returns the deadline.
+    /// Returns the time after which the operation is not retried.
     pub(super) fn until(&self) -> Instant {
         self.until
     }
 
-    /// Waits until the next try. Returns the error if another try cannot help, or the deadline would pass.
+    /// Waits until the next attempt. Returns the error if a retry cannot help, or if the deadline would pass before it.
     pub(super) async fn after(&mut self, error: OpError) -> Result<(), StoreError> {
         if let OpError::ConnectionLost(reason) = &error
             && self.began.elapsed() >= REPORT_AFTER

@@ -1,13 +1,13 @@
 //! Writes changes of several sessions in one transaction (group commit).
 //!
 //! Most changes append a message or two, and most of their cost is round trips, statements and the commit. So changes
-//! that wait at the same time share a transaction. Each runs the same code as alone, with its own [`Executor`]. The
-//! group advances all changes in lockstep, sends their open requests in one message, and merges statements of the same
-//! text into one statement over lists of values. A change that waits alone runs by itself (`change_alone`): the same
-//! decisions and statements, one request at a time.
+//! that wait at the same time share a transaction. Each change in a group runs the same code as outside of a group,
+//! with its own [`Executor`]. The group advances all changes in lockstep, sends their open requests in one message, and
+//! merges statements of the same text into one statement over lists of values. A change that cannot join a group runs
+//! alone (`change_alone`), one request at a time.
 //!
 //! If anything fails, the transaction is rolled back and each change runs again alone, so an error in one caller's
-//! change does not affect the others.
+//! change does not affect the other changes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -42,21 +42,21 @@ const MAX_BYTES: usize = 128 << 10;
 /// Maximum number of groups that are written at the same time.
 const MAX_PARALLEL_GROUPS: usize = 3;
 
-/// How often other tasks run before a group starts with the changes it has. Callers that were answered together write
-/// again together.
+/// How often a group lets other tasks run before it starts. Callers that were answered together often write again
+/// together, so their changes arrive during this time.
 const YIELDS: usize = 3;
 
 /// Maximum number of changes that wait for the next group.
 const MAX_WAITING: usize = 1_024;
 
-/// How long a group waits for a session that another transaction has locked. Then its changes run alone, so that only
-/// the change of that session waits.
+/// SQL that limits how long a group waits for a session that another transaction has locked. After this time the
+/// group's changes run alone, so that only the change of that session waits.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
 
 /// A change of one session: the session, what to read, and the function that decides.
 pub(super) type SessionChange = Arc<(SessionKey, Load, Decide)>;
 
-/// The result of a change: `None` if it has to run alone.
+/// The result of a change; `None` if the change has to run alone.
 type GroupAnswer = Option<OpResult<Option<SessionId>>>;
 
 /// A change that waits for its group, and its caller.
@@ -67,15 +67,15 @@ pub(super) struct WaitingChange {
 
 pub(super) type ChangeQueue = mpsc::Sender<WaitingChange>;
 
-/// Starts the task that groups changes and writes them, until the store is closed.
+/// Starts the task that groups changes and writes them. The task ends when the store is closed.
 pub(super) fn start(store: &Postgres, stop: &watch::Sender<bool>) -> ChangeQueue {
     let (queue, waiting) = mpsc::channel(MAX_WAITING);
     tokio::spawn(groups(store.clone(), waiting, stop.subscribe()));
     queue
 }
 
-/// Collects the next group while one is written. A group starts when no other is being written, or when it is full. Two
-/// small groups at the same time would each carry half as much, and the database would do more work for the same
+/// Collects the next group while another group is written. A group starts when no other group is being written, or when
+/// it is full. Two small groups at the same time would cost the database more work than one group with the same
 /// changes.
 async fn groups(
     store: Postgres,
@@ -92,8 +92,8 @@ async fn groups(
         let full = is_full(&group);
         tokio::select! {
             gathered = gather(&mut waiting, &mut group), if !full => if !gathered { break },
-            // Callers that were just answered write again at once. They join the changes that wait already, instead of
-            // following half a group later.
+            // Callers that were just answered often write again at once. Their changes join those that are already
+            // waiting, instead of forming a small group later.
             _ = writing.join_next(), if !writing.is_empty() => top_up(&mut waiting, &mut group).await,
             _ = stop.changed() => break,
         }
@@ -108,8 +108,8 @@ fn is_full(group: &[WaitingChange]) -> bool {
         || group.iter().map(|waiting| waiting.change.1.bytes).sum::<usize>() >= MAX_BYTES
 }
 
-/// Waits for a change, and adds all that wait until the group is full. Returns `false` when the store is gone. Changes
-/// that were added stay in the group if this future is dropped.
+/// Waits for a change, then adds the changes that wait until the group is full. Returns `false` when the store was
+/// dropped. If this future is dropped, the changes that it added stay in the group.
 async fn gather(waiting: &mut mpsc::Receiver<WaitingChange>, group: &mut Vec<WaitingChange>) -> bool {
     let Some(first) = waiting.recv().await else { return false };
     group.push(first);
@@ -174,7 +174,7 @@ type ChangeFuture<'a> = Pin<Box<dyn Future<Output = OpResult<Option<SessionId>>>
 enum GroupError {
     /// Nothing was committed, so each change can run alone.
     RolledBack(OpError),
-    /// It is not clear whether it was committed, so it must not run again.
+    /// It is unclear whether the group was committed, so its changes must not run again.
     Unknown(OpError),
 }
 
@@ -184,7 +184,7 @@ impl From<OpError> for GroupError {
     }
 }
 
-/// Runs all changes in one transaction, or none.
+/// Runs all changes in one transaction. If it fails, none of them is applied, and each change gets `None` or the error.
 async fn write_group(store: &Postgres, group: &[WaitingChange]) -> Vec<GroupAnswer> {
     let mut tx = PgTransaction::read_write(store);
     let error = match lockstep(&mut tx, store, group).await {
@@ -201,8 +201,8 @@ async fn write_group(store: &Postgres, group: &[WaitingChange]) -> Vec<GroupAnsw
     group.iter().map(|_| error.clone().map(|error| Err(OpError::Final(error)))).collect()
 }
 
-/// Polls every change until it sends a request or ends, sends the requests, and repeats. The last requests are sent
-/// together with the commit, when no change has any other request.
+/// Polls every change until it has a request or has ended, sends the requests, and repeats. When the only requests left
+/// are the last ones of their changes, they are sent together with the commit.
 async fn lockstep(
     tx: &mut PgTransaction<'_>,
     store: &Postgres,
@@ -242,7 +242,7 @@ async fn lockstep(
     }
 }
 
-/// Sends the open requests of all changes together, and passes each change its rows. If `ends`, this ends the
+/// Sends the open requests of all changes together, and passes each change its rows. If `ends`, also commits the
 /// transaction.
 async fn send(tx: &mut PgTransaction<'_>, mailboxes: &[Mailbox], ends: bool) -> Result<(), GroupError> {
     let (mut requests, mut commit_check) = (Vec::new(), None);
@@ -262,7 +262,7 @@ async fn send(tx: &mut PgTransaction<'_>, mailboxes: &[Mailbox], ends: bool) -> 
     }
     let mut rows = match tx.send_statements(statements, ends).await {
         Err(OpError::ConnectionLost(why)) if ends => {
-            // Everything was committed or nothing, so the answer for one change is enough.
+            // Either the changes of the whole group were committed or none, so the check for one change is enough.
             let done = match commit_check {
                 Some(commit_check) => tx.was_committed(&commit_check).await.map_err(GroupError::Unknown)?,
                 None => false,
@@ -303,16 +303,17 @@ async fn send(tx: &mut PgTransaction<'_>, mailboxes: &[Mailbox], ends: bool) -> 
     Ok(())
 }
 
-/// Returns the position in the lists of the values that a row answers: the last column of a merged query.
+/// Returns the last column of a merged query's row: the position in the lists of the values to which the row belongs.
 fn list_position(row: &Row) -> OpResult<usize> {
     let position = row.int(row.len().saturating_sub(1))?;
     usize::try_from(position.saturating_sub(1)).map_err(|_| damaged("a row has no position in its list"))
 }
 
-/// The mailbox and the position in its request of each statement that was merged into one.
+/// The origins of a merged statement: for each original statement, the index of its mailbox and its position in the
+/// mailbox's request.
 type Origins = Vec<(usize, usize)>;
 
-/// Merges statements of the same text into one each.
+/// Merges mergeable statements of the same text into one statement. Returns the statements with their origins.
 fn merge(requests: Vec<(usize, Vec<Sql<'static>>)>) -> (Vec<Sql<'static>>, Vec<Origins>) {
     let mut merged: Vec<(Vec<Sql<'static>>, Origins)> = Vec::new();
     let mut by_text: HashMap<Cow<'static, str>, usize> = HashMap::new();
@@ -334,7 +335,7 @@ fn merge(requests: Vec<(usize, Vec<Sql<'static>>)>) -> (Vec<Sql<'static>>, Vec<O
     merged.into_iter().map(|(group, origins)| (merged_statement(group), origins)).unzip()
 }
 
-/// Returns one statement over lists of values in place of several over single values.
+/// Merges statements with single values into one statement with lists of values.
 fn merged_statement(mut group: Vec<Sql<'static>>) -> Sql<'static> {
     let Some(first) = group.first().cloned().filter(|_| group.len() > 1) else {
         return group.pop().unwrap_or_else(|| Sql::new("", []));
@@ -347,7 +348,7 @@ fn merged_statement(mut group: Vec<Sql<'static>>) -> Sql<'static> {
     Sql::new(if lists { text.into_owned() } else { over_lists(&text, size) }, params)
 }
 
-/// Returns the text of a statement that takes a list in place of each of its values.
+/// Rewrites a statement's text so that it takes a list in place of each value.
 fn over_lists(text: &str, values: usize) -> String {
     let list = |prefix: &str| (1..=values).map(|at| format!("{prefix}{at}")).collect::<Vec<_>>().join(", ");
     let (lists, names, row) = (list("$"), list("p"), text.replace('$', "v.p"));
@@ -386,7 +387,7 @@ impl Mailbox {
     }
 }
 
-/// The database as one change of a group sees it.
+/// The [`Executor`] of one change in a group.
 struct GroupMember<'s> {
     store: &'s Postgres,
     mailbox: &'s Mailbox,
@@ -398,7 +399,7 @@ impl GroupMember<'_> {
         let statements = statements.into_iter().map(Sql::into_owned).collect();
         let commit_check = commit_check.map(Sql::into_owned);
         self.mailbox.lock().request = Some(Request { statements, last, commit_check });
-        // The group polls again when the answer is there, so no waker is needed.
+        // The group polls this future again when it has put the answer into the mailbox, so no waker is needed.
         let rows = poll_fn(|_| self.mailbox.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await;
         transaction::deliver_rows(&rows, receivers)
     }

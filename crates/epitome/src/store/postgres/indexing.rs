@@ -1,9 +1,9 @@
 //! Adds messages to the search index in the background. A search finds messages without it too, only slower.
 //!
-//! A node keeps a backlog of the sessions that it wrote to, so it need not look at any other session. A scan at
-//! intervals finds sessions that another node had in its backlog when it ended. One step indexes messages of many
-//! sessions, limited in number and bytes. An idle node does step after step. A node that never stops writing does a
-//! step now and then, for a limited share of its time.
+//! Each node has a backlog of the sessions that it wrote to, and indexes these. A scan at intervals finds sessions that
+//! were in the backlog of a node that ended. One step indexes messages of many sessions, limited in number and bytes.
+//! An idle node runs step after step. A node that never stops writing runs a step from time to time, for a limited
+//! share of its time.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,20 +31,20 @@ const MAX_SESSIONS: usize = 256;
 /// Maximum number of messages in one step.
 const MAX_MESSAGES: usize = 512;
 
-/// A step ends after the message with which its text reaches this number of bytes.
+/// A step ends with the message whose text brings the step to this size in bytes: 1 MiB.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// How long a step waits for this node to stop writing.
+/// Longest time that a step waits for this node to stop writing.
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(1);
 
-/// A node that never stops writing waits this many times the duration of its last step. This limits the share of its
-/// time that it spends on indexing.
+/// A node that never stops writing waits this many times the duration of its last step before the next step. So it
+/// spends about 4 % of its time on indexing at most.
 const REST_FACTOR: u32 = 24;
 
 /// Pause after a step that failed.
 const FAILURE_PAUSE: Duration = Duration::from_secs(1);
 
-/// Maximum number of sessions in the backlog. The scan finds the others.
+/// Maximum number of sessions in the backlog. The scan finds further sessions later.
 const MAX_BACKLOG: usize = 10_000;
 
 /// Interval of the scan for sessions that are not in this node's backlog.
@@ -56,7 +56,7 @@ const SCAN_RANGE: i64 = 10_000;
 /// Maximum number of sessions that one scan adds.
 const MAX_FOUND: usize = 1_000;
 
-/// Sessions with messages that are not indexed yet, those that wait longest first.
+/// Sessions with messages that are not indexed yet, longest-waiting first.
 #[derive(Debug, Default)]
 pub(super) struct IndexBacklog {
     sessions: Mutex<LinkedHashSet<SessionId>>,
@@ -90,11 +90,12 @@ impl IndexBacklog {
 struct Scan {
     from: SessionId,
     due: Instant,
-    /// Whether the last scan found sessions. Then there are more, for example after the migration of a file.
+    /// Whether the last scan found sessions. If so, there are probably more, for example after the migration of a file,
+    /// and the next scan follows at once.
     found: bool,
 }
 
-/// Indexes messages for as long as it is polled.
+/// Indexes messages until the store is closed.
 pub(super) async fn run(store: Postgres) {
     let mut scan = Scan { from: 0, due: Instant::now() + SCAN_INTERVAL, found: false };
     loop {
@@ -135,7 +136,8 @@ async fn index_all(store: &Postgres, scan: &mut Scan) {
     }
 }
 
-/// Waits until this node has not written for `index_pause`, at most for `longest` or [`MAX_QUIET_WAIT`].
+/// Waits until this node has not written for `index_pause`, but at most for `longest` or [`MAX_QUIET_WAIT`], whichever
+/// is longer.
 async fn wait_until_quiet(store: &Postgres, longest: Duration) {
     let until = Instant::now() + longest.max(MAX_QUIET_WAIT);
     loop {
@@ -147,8 +149,8 @@ async fn wait_until_quiet(store: &Postgres, longest: Duration) {
     }
 }
 
-/// Adds sessions that are not fully indexed and that this node did not write to: other nodes left them when they ended.
-/// Returns whether there were any.
+/// Scans the next range of session ids, and adds the sessions that are not fully indexed to the backlog. Such sessions
+/// were left by nodes that ended. Returns whether there were any.
 async fn scan_sessions(store: &Postgres, from: &mut SessionId) -> OpResult<bool> {
     let sql = "SELECT id FROM epitome.sessions WHERE id > $1 AND id <= $2 AND state = 'open' AND indexed < head \
          ORDER BY id LIMIT $3";
@@ -170,7 +172,7 @@ async fn scan_sessions(store: &Postgres, from: &mut SessionId) -> OpResult<bool>
 
 /// Indexes the next messages of these sessions, and returns the sessions that have more.
 async fn index_chunk(store: &Postgres, sessions: &[SessionId]) -> OpResult<Vec<SessionId>> {
-    // The lock keeps sessions from being removed meanwhile, but not from growing. Those that are being removed are
+    // Locked sessions cannot be removed in the meantime, but they can grow. Sessions that are being removed are
     // skipped.
     let open_sql = "SELECT id, workspace, head FROM epitome.sessions WHERE id = ANY($1) AND state = 'open' \
          AND indexed < head ORDER BY id FOR KEY SHARE SKIP LOCKED";
@@ -224,9 +226,10 @@ async fn index_chunk(store: &Postgres, sessions: &[SessionId]) -> OpResult<Vec<S
     Ok(remaining)
 }
 
-/// Records up to where sessions are indexed. Locked sessions are skipped at first and updated one by one afterwards: a
-/// caller that appends to several sessions locks them in its own order. The commit does not wait for the disk, because
-/// what is lost in a crash is indexed again.
+/// Records for each session up to which message it is indexed. Sessions that another transaction has locked are skipped
+/// at first, and updated one by one afterwards. Otherwise a deadlock with a caller that locks several sessions in
+/// another order would be possible. The commit does not wait for the disk: a session whose record is lost in a crash is
+/// indexed again.
 async fn record_indexed(store: &Postgres, through: &HashMap<SessionId, i64>) -> OpResult<()> {
     let sql = "WITH soon AS MATERIALIZED (SELECT set_config('synchronous_commit', 'off', true)), \
          free AS MATERIALIZED (SELECT id FROM epitome.sessions WHERE id = ANY($1) FOR NO KEY UPDATE SKIP LOCKED) \

@@ -1,8 +1,8 @@
 //! Maintenance that a node does at intervals: it removes deleted sessions, expired idempotency keys and old events, one
-//! bounded step at a time. Two nodes that do the same step do it once.
+//! bounded step at a time. If two nodes do the same step at the same time, the result is the same as if one node does
+//! it.
 //!
-//! It also detects that a SQLite file is being migrated into the database, which any program can start, and does
-//! nothing from then on.
+//! The task also detects that a SQLite file is being migrated into the database. From then on it does nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,13 +22,14 @@ use super::{Postgres, retry};
 /// Maximum number of deleted sessions that are removed before other maintenance.
 const MAX_DELETED: usize = 1_000;
 
-/// How long commit marks are stored. No node queries whether a change was committed after this time.
+/// How long commit marks are stored, in milliseconds: 1 hour. After this time no node checks any more whether a change
+/// was committed.
 const COMMIT_MARK_TTL_MILLIS: i64 = 60 * 60 * 1_000;
 
-/// Interval of maintenance that no notification triggers.
+/// Interval of the sweep, which is the maintenance that runs without a notification.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Does maintenance for as long as it is polled. A deleted session wakes it.
+/// Does maintenance until the store is closed: at intervals, and after a session was deleted.
 pub(super) async fn run(store: Postgres) {
     let mut due = Instant::now() + SWEEP_INTERVAL;
     loop {
@@ -41,7 +42,7 @@ pub(super) async fn run(store: Postgres) {
 }
 
 async fn run_once(store: &Postgres, is_sweep: bool) {
-    // Let writers go first.
+    // Wait briefly, so that writers go first.
     sleep(store.options.index_pause).await;
     if store.check_for_migration().await.is_err() {
         return;
@@ -94,7 +95,8 @@ async fn delete_expired(store: &Postgres) -> OpResult<()> {
     Ok(())
 }
 
-/// Numbers events and deletes the oldest, even if no client ever reads them.
+/// Numbers the events of workspaces that have many events without a number, and deletes their oldest events. Usually a
+/// read does this, but some workspaces' events are never read.
 async fn number_events(store: &Postgres) -> OpResult<()> {
     let sql = "SELECT workspace FROM epitome.told GROUP BY workspace HAVING count(*) > 1000 LIMIT 100";
     let mut tx = PgTransaction::autocommit(store);
@@ -108,28 +110,29 @@ async fn number_events(store: &Postgres) -> OpResult<()> {
 const MAX_NUMBERED: i64 = 5_000;
 
 impl Postgres {
-    /// Fails if a migration into the database has begun and is not finished. Returns when the last migration began.
+    /// Fails if a migration into the database has begun and is not finished. Otherwise returns when the last migration
+    /// began; `None` if there was none.
     pub(super) async fn refuse_unfinished_migration(&self) -> Result<Option<i64>, StoreError> {
         let last: Result<_, StoreError> = retry!(self.retries(), self.last_migration());
         let last = last?;
         if last.is_some_and(|(_, finished)| !finished) {
             let reason =
-                "a SQLite file is being migrated into it; run `epitome migrate` again until it is finished"
+                "a SQLite file is being migrated into it; wait until `epitome migrate` is finished, or run it again if it was interrupted"
                     .to_owned();
             return Err(StoreError::Unreachable { path: self.address_text.to_string(), reason });
         }
         Ok(last.map(|(begun, _)| begun))
     }
 
-    /// Returns when the last migration into the database began, and whether it is finished.
+    /// Returns when the last migration into the database began, and whether it is finished; `None` if there was none.
     async fn last_migration(&self) -> OpResult<Option<(i64, bool)>> {
         let sql = Sql::new("SELECT begun, finished IS NOT NULL FROM epitome.moving", []);
         executor::first(&mut PgTransaction::autocommit(self), sql, |row| Ok((row.int(0)?, row.flag(1)?)))
             .await
     }
 
-    /// Fails if a migration has begun since the store was opened. A node that writes meanwhile notices it anyway; this
-    /// is for a node that only reads, or was suspended.
+    /// Fails if a migration has begun since the store was opened. A node that writes during the migration gets an error
+    /// anyway. This check is for a node that only reads, or that was suspended.
     pub(super) async fn check_for_migration(&self) -> OpResult<()> {
         if self.last_migration().await?.map(|(begun, _)| begun) == self.migration_began {
             return Ok(());
@@ -138,7 +141,7 @@ impl Postgres {
         Err(OpError::Migrating)
     }
 
-    /// Numbers all events that have no number yet.
+    /// Numbers all events of a workspace that have no number yet.
     pub(super) async fn number_pending_events(&self, workspace: &str) -> OpResult<()> {
         let pending = Sql::new("SELECT 1 FROM epitome.told WHERE workspace = $1 LIMIT 1", [workspace.into()]);
         let mut more =
@@ -149,10 +152,12 @@ impl Postgres {
         Ok(())
     }
 
-    /// Numbers events that have no number yet, oldest first, and deletes those that are too old. Returns whether there
-    /// may be more. Events that arrive meanwhile do not count, or a reader under load would wait forever.
+    /// Numbers a workspace's events that have no number yet, oldest first and at most [`MAX_NUMBERED`]. Deletes the
+    /// oldest numbered events above the limit. Returns true only if it numbered [`MAX_NUMBERED`] events, so that more
+    /// may be left. Otherwise a reader would wait forever while new events keep arriving.
     pub(super) async fn number_some_events(&self, workspace: &str) -> OpResult<bool> {
-        // One node at a time. This lock does not block creating sessions or reading settings.
+        // With this lock, one node at a time numbers the workspace's events. The lock does not block the creation of
+        // sessions or reads of the settings.
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
         let mut tx = PgTransaction::read_write(self);
         tx.run(SqlBatch::new().add(Sql::new(lock, [workspace.into()]))).await?;
@@ -170,7 +175,8 @@ impl Postgres {
         let trim = Sql::new(trim, [workspace.into(), RETAINED_EVENTS.into()]);
         let mut numbered = None;
         tx.run(SqlBatch::new().first(number, &mut numbered, |row| row.int(0)).add(trim)).await?;
-        // Safe to repeat: events that have a number keep it, and the others get one the next time.
+        // This can be repeated without harm: events that have a number keep it, and the other events get one the next
+        // time.
         tx.finish_checked(SqlBatch::new(), None).await?;
         Ok(numbered.is_some_and(|numbered| numbered >= MAX_NUMBERED))
     }

@@ -1,5 +1,5 @@
-//! Notifies other nodes that a slot may be ready, and receives their notifications. These are only hints: a node that
-//! misses one polls by itself.
+//! Notifies other nodes that a slot may be ready, and receives their notifications. Notifications are only hints: a
+//! node that misses one finds the slot with its next poll.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use tokio_postgres::AsyncMessage;
 
 use super::address::Address;
 
-/// Pause between two notifications, so that many become one.
+/// Pause between two notifications. Several changes during this pause cause only one notification.
 const MIN_INTERVAL: Duration = Duration::from_millis(5);
 
 /// How long to wait before connecting again.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 
-/// Notifications to send, and received ones.
+/// Signals for notifications to send, and for received notifications.
 #[derive(Debug, Default)]
 pub(super) struct Notifications {
     /// Another node reports that a slot may be ready.
@@ -26,7 +26,7 @@ pub(super) struct Notifications {
     pub(super) outgoing: Notify,
 }
 
-/// Sends and receives notifications on its own connection, and reconnects when it breaks.
+/// Sends and receives notifications on its own connection, and reconnects when the connection breaks.
 pub(super) async fn run(address: Address, notifications: Arc<Notifications>, node: String) {
     loop {
         let _ = listen(&address, &notifications, &node).await;
@@ -39,7 +39,7 @@ async fn listen(
     notifications: &Notifications,
     node: &str,
 ) -> Result<(), tokio_postgres::Error> {
-    // A server that accepts the connection and does not answer is tried again later.
+    // If the server accepts the connection but does not answer, the caller tries again later.
     let Ok(connected) = timeout(super::CONNECT_TIMEOUT, address.config.connect(address.tls.clone())).await
     else {
         return Ok(());
@@ -59,7 +59,7 @@ async fn listen(
     });
     let send = async {
         client.batch_execute("LISTEN epitome_due").await?;
-        // Notifications that were sent before this are lost, so assume that there was one.
+        // Notifications that were sent before `LISTEN` are lost, so assume that there was one.
         notifications.received.notify_one();
         loop {
             notifications.outgoing.notified().await;

@@ -16,19 +16,21 @@ pub(super) const MIGRATIONS: [(&str, &str); 7] = [
     ("0007_attributes", include_str!("../../../migrations/postgres/0007_attributes.sql")),
 ];
 
-/// The advisory lock of nodes that migrate at the same time: a number that other programs are unlikely to use.
+/// The number of the advisory lock with which one node at a time migrates the tables. Other programs are unlikely to
+/// use this number.
 const LOCK: i64 = 0x0065_7069_746f_6d65;
 
-/// The oldest supported release: it can report whether a transaction was committed.
+/// The oldest supported version of PostgreSQL: 13. The store uses functions of this version to check whether a
+/// transaction was committed.
 const OLDEST: i32 = 130_000;
 
-/// Returns the row of a statement that always has one. The statement is sent with its text.
+/// Returns the first row of a statement; fails if there is none. The statement is sent without being prepared first.
 pub(super) async fn row(client: &Client, sql: &str) -> OpResult<Row> {
     let rows = client.query_typed(sql, &[]).await?;
     rows.into_iter().next().ok_or_else(|| damaged("the database returned no row"))
 }
 
-/// Checks that the database can be used, and returns the number of applied migrations, `None` if there are no tables
+/// Checks that the database can be used, and returns the number of applied migrations; `None` if there are no tables
 /// yet.
 pub(super) async fn check(client: &Client, address_text: &str) -> OpResult<Option<usize>> {
     let sql = "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding')";
@@ -39,17 +41,18 @@ pub(super) async fn check(client: &Client, address_text: &str) -> OpResult<Optio
     if version < OLDEST {
         return unsupported(format!("it runs PostgreSQL {}; 13 or later is required", version / 10_000));
     }
-    // Other encodings cannot store every text: some would be refused, others changed.
+    // Other encodings cannot store every text: some texts would be refused, others would be changed.
     if encoding != "UTF8" {
         return unsupported(format!(
-            "its encoding is {encoding}, and UTF8 is required; create one with `createdb --encoding=UTF8 \
+            "its encoding is {encoding}, and UTF8 is required; create a database with `createdb --encoding=UTF8 \
              --template=template0`"
         ));
     }
     applied(client, address_text).await
 }
 
-/// Creates or migrates the tables. A second node waits, and finds the work done.
+/// Creates or migrates the tables. If another node does this at the same time, this node waits and then finds the
+/// tables complete.
 pub(super) async fn create(client: &Client, address_text: &str) -> OpResult<()> {
     client.batch_execute("BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0").await?;
     let created = migrate(client, address_text).await;
@@ -58,7 +61,7 @@ pub(super) async fn create(client: &Client, address_text: &str) -> OpResult<()> 
     created
 }
 
-/// Returns the number of applied migrations, `None` if there are no tables yet.
+/// Returns the number of applied migrations; `None` if there are no tables yet.
 async fn applied(client: &Client, address_text: &str) -> OpResult<Option<usize>> {
     let sql = "SELECT to_regnamespace('epitome') IS NOT NULL, to_regclass('epitome.migrations') IS NOT NULL, \
          EXISTS (SELECT 1 FROM pg_class WHERE relnamespace = to_regnamespace('epitome'))";

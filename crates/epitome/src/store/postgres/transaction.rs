@@ -33,8 +33,8 @@ enum TransactionKind {
     Autocommit,
     /// A transaction that reads from a single snapshot.
     Snapshot,
-    /// A transaction that writes. Each statement sees what was committed before it began, so what is read after a lock
-    /// is as fresh as the lock.
+    /// A transaction that writes. Each statement sees everything that was committed before the statement began. So a
+    /// statement that runs after a lock was taken sees the newest locked rows.
     ReadWrite,
 }
 
@@ -42,15 +42,15 @@ enum TransactionKind {
 pub(super) struct PgTransaction<'s> {
     store: &'s Postgres,
     kind: TransactionKind,
-    /// The connection that it runs on.
+    /// The connection on which the transaction runs; `None` before its first statement and after its end.
     connection: Option<PooledConnection>,
-    /// The store's time after its first statements.
+    /// The store's time, read with the first statements.
     now: Option<Timestamp>,
-    /// Its id, if it writes.
+    /// The transaction's id if it writes, otherwise empty.
     xid: String,
 }
 
-/// The callback for the rows of each statement.
+/// For each statement, the callback that reads its rows.
 type RowReceivers<'a> = Vec<Option<OnRow<'a>>>;
 
 /// Separates the statements of a batch from their callbacks, and removes U+0000 from the values.
@@ -62,7 +62,7 @@ pub(super) fn split(batch: SqlBatch<'_>) -> (Vec<Sql<'_>>, RowReceivers<'_>) {
     statements.unzip()
 }
 
-/// Passes rows to their receivers.
+/// Passes each statement's rows to its callback.
 pub(super) fn deliver_rows(rows: &[Vec<Row>], receivers: RowReceivers<'_>) -> OpResult<()> {
     for (rows, each) in rows.iter().zip(receivers) {
         let Some(mut each) = each else { continue };
@@ -92,7 +92,7 @@ impl<'s> PgTransaction<'s> {
         Self::new(store, TransactionKind::ReadWrite)
     }
 
-    /// Removes the statement timeout: for checks that read everything.
+    /// Removes the statement timeout, for checks that read everything.
     pub(super) async fn disable_timeout(&mut self) -> OpResult<()> {
         self.send(SqlBatch::new().add(Sql::new("SET LOCAL statement_timeout = 0", [])), false).await?;
         if let Some(connection) = &mut self.connection {
@@ -101,8 +101,8 @@ impl<'s> PgTransaction<'s> {
         Ok(())
     }
 
-    /// Rolls the transaction back if it has not ended. Does so after an error too, so that the connection can be used
-    /// again.
+    /// Rolls the transaction back if it has not ended, also after an error, so that the connection can be used again.
+    /// Returns `result`, or the error of the rollback.
     pub(super) async fn end<T>(mut self, result: OpResult<T>) -> OpResult<T> {
         let connection = self.connection.take().filter(|_| !is_connection_lost(&result));
         let Some(mut connection) = connection else { return result };
@@ -140,13 +140,14 @@ impl<'s> PgTransaction<'s> {
         let (begin, now) = match self.kind {
             TransactionKind::ReadWrite => (Some("BEGIN ISOLATION LEVEL READ COMMITTED"), Some(NOW_AND_XID)),
             TransactionKind::Snapshot => (Some("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"), Some(NOW)),
-            // Behind a pooler, settings last for a transaction only, so the timeouts need one.
+            // Behind a pooler, settings end with the transaction. So even a single statement needs a transaction, for
+            // the timeouts.
             TransactionKind::Autocommit => ((!connection.prepares).then_some("BEGIN"), None),
         };
         let mut all = Vec::with_capacity(statements.len() + 4);
         if let Some(begin) = begin.filter(|_| begins) {
             all.push(Sql::new(begin, []));
-            // Behind a pooler, settings last for a transaction only.
+            // Behind a pooler, settings end with the transaction, so each transaction sets the timeouts again.
             all.extend((!connection.prepares).then(|| Sql::new(self.store.limits.clone(), [])));
         }
         let (preamble, now) = (all.len(), now.filter(|_| begins));
@@ -157,7 +158,7 @@ impl<'s> PgTransaction<'s> {
         if !ends {
             self.connection = Some(connection);
         } else if !is_connection_lost(&rows) {
-            // The transaction is over in any case: after an error COMMIT rolls it back.
+            // The transaction has ended in any case: after an error, COMMIT rolls it back.
             connection.mark_idle();
         }
         let mut rows = rows?;
@@ -168,17 +169,18 @@ impl<'s> PgTransaction<'s> {
         Ok(rows)
     }
 
-    /// Returns whether its first statement was sent.
+    /// Returns whether the transaction's first statement was sent.
     pub(super) fn has_begun(&self) -> bool {
         self.connection.is_some()
     }
 
-    /// Returns the store's time after its first statements.
+    /// Returns the store's time, read with the first statements; `None` before them.
     pub(super) fn time(&self) -> Option<Timestamp> {
         self.now
     }
 
-    /// Returns whether it was committed, after the connection broke: see [`Postgres::was_committed`].
+    /// Returns whether this transaction was committed. Called after the connection broke: see
+    /// [`Postgres::was_committed`].
     pub(super) async fn was_committed(&self, commit_check: &Sql<'_>) -> OpResult<bool> {
         self.store.was_committed(&self.xid, commit_check).await
     }
@@ -193,9 +195,9 @@ impl<'s> PgTransaction<'s> {
         Ok(())
     }
 
-    /// Commits these statements and all earlier ones. If the connection breaks meanwhile, `commit_check` finds out
-    /// whether they were committed: it returns a row only if this very transaction was committed. Without it, the
-    /// transaction may run twice without harm.
+    /// Runs these statements and commits the transaction. If the connection breaks meanwhile, runs the query
+    /// `commit_check`, which returns a row only if this transaction was committed. Pass `None` only if running the
+    /// transaction twice is harmless.
     async fn commit(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()> {
         if self.connection.is_none() {
             self.send(SqlBatch::new(), false).await?;
@@ -263,8 +265,8 @@ pub(super) fn commit_mark() -> i64 {
     i64::from_ne_bytes(super::random().to_ne_bytes())
 }
 
-/// Returns the statement that marks a transaction as committed, for one that writes nothing else to recognise it by,
-/// and the query for that mark.
+/// Returns a statement that stores a new commit mark, and the query for this mark. A transaction uses them if its other
+/// writes cannot show whether it was committed.
 pub(super) fn commit_mark_statements(now: Timestamp) -> (Sql<'static>, Sql<'static>) {
     let mark = commit_mark();
     let done = Sql::new("INSERT INTO epitome.done (mark, at) VALUES ($1, $2)", [mark.into(), now.into()]);
@@ -272,11 +274,12 @@ pub(super) fn commit_mark_statements(now: Timestamp) -> (Sql<'static>, Sql<'stat
 }
 
 impl Postgres {
-    /// Returns whether a transaction was committed. One whose connection broke may still run for a while.
+    /// Returns whether a transaction was committed. Waits if the transaction is still running, which is possible for a
+    /// while after its connection broke.
     ///
-    /// Assigning a transaction id is not durable: after a crash the server assigns ids again that were not used by
-    /// then. So an id that is not assigned yet was assigned before a crash, and its transaction is lost. And an id that
-    /// is reported as committed may belong to another transaction, so the mark is checked too.
+    /// PostgreSQL may forget in a crash that it assigned a transaction id, and then assign the same id again. So if the
+    /// server reports that the id was never assigned, the transaction was lost in a crash. If the server reports the id
+    /// as committed, it may be that of another transaction, so `commit_check` is run too.
     async fn was_committed(&self, xid: &str, commit_check: &Sql<'_>) -> OpResult<bool> {
         let done: Result<_, StoreError> = retry!(self.retries(), async {
             let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [xid.into()]);
@@ -286,9 +289,9 @@ impl Postgres {
                     Ok(executor::first(&mut tx, commit_check.clone(), |_| Ok(())).await?.is_some())
                 }
                 Ok(Some(status)) if status == "aborted" => Ok(false),
-                Ok(_) => {
-                    Err(OpError::ConnectionLost("it is unclear whether the last change was done".to_owned()))
-                }
+                Ok(_) => Err(OpError::ConnectionLost(
+                    "it is unclear whether the last change was committed".to_owned(),
+                )),
                 Err(OpError::InvalidValue) => Ok(false),
                 Err(error) => Err(error),
             }

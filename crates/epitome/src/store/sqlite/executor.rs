@@ -1,4 +1,4 @@
-//! Implements [`Executor`] for SQLite: a connection inside a transaction, which answers without waiting.
+//! Implements [`Executor`] for SQLite, on a connection inside a transaction. Its futures never wait.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl Executor for SqliteExecutor<'_> {
         self.run_batch(batch)
     }
 
-    /// Does not commit: the caller that lent the connection does.
+    /// Does not commit. The owner of the connection commits after the operation.
     async fn finish(&mut self, batch: SqlBatch<'_>) -> OpResult<()> {
         self.run_batch(batch)
     }

@@ -41,8 +41,8 @@ impl fmt::Debug for Sqlite {
 impl Sqlite {
     /// Opens a file, and creates it if it does not exist. Blocks until the file is open.
     ///
-    /// All of a file of up to 64 MiB is checked for damage. Of a larger file only the header, the schema, the length
-    /// and the newest rows are checked; [`Store::verify`] checks all of it.
+    /// A file of up to 64 MiB is checked completely for damage. For a larger file, only the header, the schema, the
+    /// length and the newest rows are checked. [`Store::verify`] checks a file of any size completely.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let (db, immutable) = match open::writer(&path, &options) {
@@ -127,7 +127,7 @@ impl Store for Sqlite {
             Some(readers) => {
                 let (path, options, immutable) = (self.path.clone(), self.options.clone(), readers.immutable);
                 let task = tokio::task::spawn_blocking(move || {
-                    // Uses its own connection, so that neither reads nor writes wait for the backup.
+                    // The backup uses its own connection, so that neither reads nor writes wait for it.
                     let open = if immutable { open::immutable } else { open::plain };
                     let copied = open(&path, &options).and_then(|db| backup::copy_into(&db, &to));
                     copied.map_err(|error| error.into_store_error(&path))

@@ -1,5 +1,5 @@
-//! Maintenance that the writer does while no write is waiting: one bounded step at a time, and no write at all if there
-//! is nothing to do.
+//! Maintenance of a SQLite file. The writer does it while no write is waiting, one step of limited size at a time. If
+//! there is nothing to do, it does not write.
 
 use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
@@ -19,7 +19,7 @@ use crate::search::{indexed, text_of};
 /// Maximum number of messages indexed in one step.
 const MAX_INDEXED: i64 = 256;
 
-/// A step ends after the message with which its text exceeds this number of bytes.
+/// A step ends with the message whose text brings the step above this size in bytes: 1 MiB.
 const MAX_BYTES: usize = 1 << 20;
 
 /// Returns the row id of a message in the full-text index: `(session << 32) + seq`.
@@ -37,7 +37,8 @@ pub(super) enum MaintenanceStep {
     Run(Sql<'static>),
 }
 
-/// Returns the next step, if there is one. Uses indexes that contain no matching rows when there is nothing to do.
+/// Returns the next step, if there is one. The queries use indexes that contain no matching rows when there is nothing
+/// to do, so they are fast.
 pub(super) fn next_step(db: &Connection, now: Timestamp) -> OpResult<Option<MaintenanceStep>> {
     let first = |sql: &str, since: Option<i64>| -> OpResult<Option<(i64, i64)>> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
@@ -79,7 +80,7 @@ fn index_messages(db: &Connection, session: SessionId, after: i64) -> OpResult<(
     let sql =
         format!("SELECT {OUTLINE}, body FROM messages WHERE session = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3");
     let mut read = db.prepare_cached(&sql)?;
-    // Another process may have indexed some of them since `next_step`. Replacing such a row changes nothing.
+    // Another process may have indexed some of these messages since `next_step`. Replacing such a row changes nothing.
     let mut write = db.prepare_cached("INSERT OR REPLACE INTO words (rowid, text) VALUES (?1, ?2)")?;
     let mut rows = read.query([session, after, MAX_INDEXED])?;
     let (mut through, mut bytes) = (after, 0);

@@ -1,6 +1,6 @@
 //! Opens a SQLite file, and checks that it is an Epitome database, undamaged, and not written by a newer release.
 //!
-//! Nothing in the file is changed before these checks have shown that it is an Epitome database, or empty.
+//! The file is not changed before these checks have shown that it is an Epitome database or empty.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -37,14 +37,14 @@ const KIB_PER_MIB: i64 = 1 << 10;
 
 /// Opens the file for the writer, and migrates its schema.
 ///
-/// Files of up to 64 MiB are checked with `quick_check`. Larger files would take seconds. For them only the header and
-/// the schema are read, the file's length is compared with the header, and the newest rows are read; `verify` checks
+/// Files of up to 64 MiB are checked with `quick_check`. For larger files this would take seconds. Of these, only the
+/// header, the schema and the newest rows are read, and the file's length is compared with the header. `verify` checks
 /// the rest.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     check_path(path)?;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    // Retries if another process has changed the schema meanwhile, because it migrates the same new file.
+    // Retries if another process changes the schema at the same time, because both processes migrate the same new file.
     let opened = retry_while(options.busy, ErrorCode::SchemaChanged, || {
         let db = Connection::open_with_flags(path, flags);
         prepare(db.map_err(|error| refine(error.into(), path, false))?, path, options)
@@ -67,9 +67,9 @@ fn retry_while<T>(busy: Duration, code: ErrorCode, mut attempt: impl FnMut() -> 
     }
 }
 
-/// Opens a file that may only be read, if it is undamaged and no process has it open. Such a file does not change and
-/// needs no log file next to it. If a process has it open, the newest data is in the log of that process. Then this
-/// returns `reason`, the error why the file could not be opened for writing.
+/// Opens a file that may only be read, if it is undamaged and no process has it open. Such a file does not change, so
+/// SQLite needs no log file next to it. A log file shows that a process has the file open, and that the newest data may
+/// be in the log. This function then returns `reason`: the error with which the file could not be opened for writing.
 pub(super) fn checked_immutable(
     path: &Path,
     options: &SqliteOptions,
@@ -82,7 +82,7 @@ pub(super) fn checked_immutable(
     }
     match immutable(path, options).and_then(|db| Ok((applied_migrations(&db, path)?, db))) {
         Ok((steps, db)) if steps == MIGRATIONS.len() => Ok(db),
-        // The schema would have to be migrated first.
+        // The schema is outdated, and this file cannot be migrated.
         Ok(_) => Err(reason),
         Err(error) => Err(refine(error, path, true)),
     }
@@ -121,14 +121,14 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> OpResult<Connectio
     Ok(db)
 }
 
-/// Opens a file only to read it, normally or, if nothing can be written there, as an immutable file. Its schema must be
-/// current, because a file that is only read is not migrated.
+/// Opens a file that is only read. If no file can be written in its directory, opens it as an immutable file. The
+/// schema must be current, because this function does not migrate it.
 pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     check_path(path)?;
     if !path.exists() {
         return Err(unreachable(path, "there is no such file"));
     }
-    // If no log file can be created next to it and no process has it open, the file does not change.
+    // If no log file can be created next to the file, and no process has the file open, the file does not change.
     let opened = reader(path, options).and_then(|db| Ok((applied_migrations(&db, path)?, db)));
     let opened = opened.or_else(|error| match refine(error, path, true) {
         reason @ StoreError::ReadOnly { .. } => {
@@ -143,9 +143,10 @@ pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<C
     }
 }
 
-/// Opens a connection to a file that was opened before.
+/// Opens a connection to an existing file, without any checks.
 pub(super) fn plain(path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
-    // Not opened read-only: a read-only connection cannot recover the log of a process that was killed.
+    // The connection is not read-only, because a read-only connection cannot recover the log of a process that was
+    // killed.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let db = Connection::open_with_flags(path, flags)?;
     configure(&db, options, 2)?;
@@ -153,8 +154,8 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> OpResult<Connection
 }
 
 fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
-    // SQLite falls back to read-only access without an error. This is reported before anything is read, because a read
-    // would already create files next to the database.
+    // If SQLite cannot open the file for writing, it opens it for reading without an error. This is reported before the
+    // first read, because a read would already create files next to the database.
     if db.is_readonly("main")? {
         let reason = "SQLite could open it only for reading".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
@@ -164,8 +165,8 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> OpResult
         check_damage(&db, path)?;
     }
     enable_wal(&db, options.busy)?;
-    // Every append writes the same few pages again. The longer the log may grow, the fewer pages are copied into the
-    // file.
+    // Every append writes the same few pages again. The larger the log may grow, the less often these pages are copied
+    // into the file.
     db.execute_batch(
         "PRAGMA synchronous = FULL; PRAGMA journal_size_limit = 67108864; PRAGMA wal_autocheckpoint = 4000",
     )?;
@@ -177,7 +178,8 @@ fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> OpResult
 fn configure(db: &Connection, options: &SqliteOptions, mebibytes: i64) -> OpResult<()> {
     db.busy_timeout(options.busy)?;
     db.set_prepared_statement_cache_capacity(128);
-    // Otherwise SQLite plans a statement again when its values change, which costs more than running it.
+    // Without this setting, SQLite plans a statement again when its values change, which takes longer than running the
+    // statement.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     db.pragma_update(None, "cache_size", -(mebibytes * KIB_PER_MIB))?;
     db.execute_batch("PRAGMA temp_store = MEMORY")?;
@@ -188,14 +190,14 @@ fn unreachable(path: &Path, reason: impl Into<String>) -> StoreError {
     StoreError::Unreachable { path: path.display().to_string(), reason: reason.into() }
 }
 
-/// Returns why no file can be created at this path: its directory is missing.
+/// Returns an error text if the directory of this path does not exist, otherwise `None`.
 pub(super) fn missing_directory(path: &Path) -> Option<String> {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty() && !parent.is_dir())?;
     Some(format!("there is no directory {}; create it first", parent.display()))
 }
 
-/// Refuses paths for which the system's own error would be less clear. SQLite treats a file of a few bytes, which
-/// cannot be a database, as an empty one and overwrites it.
+/// Refuses paths for which the operating system's error would be less clear. Also refuses a file of a few bytes, which
+/// cannot be a database: SQLite would treat it as empty and overwrite it.
 ///
 /// The file is not opened for these checks: closing it again would release the locks that other stores of this process
 /// have on it.
@@ -225,7 +227,7 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
     StoreError::Foreign { path: path.display().to_string(), reason: reason.to_owned() }
 }
 
-/// Returns a more specific error than SQLite's for a file that could not be opened.
+/// Returns a more specific error than SQLite's. If `opened`, the file itself could be opened, and a later step failed.
 fn refine(error: OpError, path: &Path, opened: bool) -> StoreError {
     let code = match &error {
         OpError::Sqlite(error) => error.sqlite_error_code(),
@@ -240,7 +242,8 @@ fn refine(error: OpError, path: &Path, opened: bool) -> StoreError {
     StoreError::ReadOnly { path: path.display().to_string(), reason: why.to_owned() }
 }
 
-/// Runs reads in one transaction, so that they see a single state while another process may migrate the schema.
+/// Runs reads in one transaction, so that they see a single state even if another process migrates the schema at the
+/// same time.
 fn in_one_transaction<T>(db: &Connection, read: impl FnOnce(&Connection) -> OpResult<T>) -> OpResult<T> {
     let state = db.unchecked_transaction()?;
     let found = read(&state)?;
@@ -261,11 +264,12 @@ fn is_epitome_file(db: &Connection, path: &Path) -> OpResult<bool> {
         }
         APPLICATION => Ok(true),
         0 if tables == 0 => Ok(false),
-        _ => Err(foreign(path, "it holds another program's tables").into()),
+        _ => Err(foreign(path, "it contains tables of another program").into()),
     }
 }
 
-/// Returns the number of migrations applied to a file, 0 if it is empty. Fails if they are not those of this release.
+/// Returns the number of schema migrations applied to a file; 0 if the file is empty. Fails if they differ from the
+/// migrations of this release.
 fn applied_migrations(db: &Connection, path: &Path) -> OpResult<usize> {
     if is_epitome_file(db, path)? { read_applied(db) } else { Ok(0) }
 }
@@ -275,10 +279,14 @@ fn enable_wal(db: &Connection, busy: Duration) -> OpResult<()> {
     let mode = retry_while(busy, ErrorCode::DatabaseBusy, || {
         Ok(db.query_row("PRAGMA journal_mode = WAL", [], |row| row.get::<_, String>(0))?)
     });
-    if mode? == "wal" { Ok(()) } else { Err(rejected("this file system does not support WAL")) }
+    if mode? == "wal" {
+        Ok(())
+    } else {
+        Err(rejected("this file system does not support SQLite's WAL mode; use a local disk"))
+    }
 }
 
-/// Applies the missing migrations, each in its own transaction.
+/// Applies the missing schema migrations, each in its own transaction.
 fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> OpResult<()> {
     // Usually no migration is missing. This check takes no write lock, so no other process has to wait.
     while in_one_transaction(db, |db| applied_migrations(db, path))? < MIGRATIONS.len() {
@@ -307,7 +315,7 @@ fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> OpResul
     Ok(())
 }
 
-/// Returns the number of applied migrations. Fails if they are not those of this release.
+/// Returns the number of applied schema migrations. Fails if they differ from the migrations of this release.
 fn read_applied(db: &Connection) -> OpResult<usize> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";
@@ -326,7 +334,7 @@ fn read_applied(db: &Connection) -> OpResult<usize> {
         }
     }
     if usize::try_from(version) != Ok(steps.len()) {
-        return Err(damaged("its header and its list of schema migrations disagree"));
+        return Err(damaged("the schema version in its header differs from its list of schema migrations"));
     }
     Ok(steps.len())
 }
@@ -335,7 +343,7 @@ fn checksum(sql: &str) -> String {
     blake3::hash(sql.as_bytes()).to_hex().to_string()
 }
 
-/// Refuses a damaged file, as far as the damage can be found in a short time.
+/// Refuses a damaged file. Finds only damage that can be found in a short time.
 fn check_damage(db: &Connection, path: &Path) -> OpResult<()> {
     let pages: i64 = db.query_row("PRAGMA page_count", [], |row| row.get(0))?;
     let page: i64 = db.query_row("PRAGMA page_size", [], |row| row.get(0))?;

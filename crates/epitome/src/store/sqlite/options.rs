@@ -11,18 +11,18 @@ use epitome_core::message::Timestamp;
 pub struct SqliteOptions {
     /// Returns the current time.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How long to wait for another process that is writing.
+    /// How long an operation waits for another process that is writing. Then it fails.
     pub busy: Duration,
     /// Maximum number of concurrent reads.
     pub readers: usize,
     /// Called by the writer right before a transaction begins, and right after it was committed or rolled back. For
     /// tests that kill the process in between.
     pub on_write: Option<Arc<dyn Fn(WriteStage) + Send + Sync>>,
-    /// How long no write must have arrived before the writer does maintenance, such as indexing messages for the
-    /// search.
+    /// The writer does maintenance when no write has arrived for this duration. Maintenance includes adding messages to
+    /// the search index.
     pub index_pause: Duration,
-    /// Whether to open a file that may only be read, as long as no other process has it open. Writes then fail. If
-    /// false, opening such a file fails.
+    /// Whether a file without write permission can be opened. No other process may have it open, and all writes fail.
+    /// If false, opening such a file fails.
     pub allow_read_only: bool,
     /// Maximum number of pages in the file. Simulates a full disk in tests.
     #[doc(hidden)]

@@ -21,14 +21,15 @@ use super::open;
 use super::options::SqliteOptions;
 use super::writer::ConnectionOp;
 
-/// A few connections, opened on first use.
+/// A few connections that only read. Each is opened when it is first needed.
 #[derive(Clone)]
 pub(super) struct Readers {
     path: Arc<PathBuf>,
     options: SqliteOptions,
-    /// Whether no process changes the file.
+    /// Whether the file was opened as immutable, because no process changes it.
     pub(super) immutable: bool,
-    /// A permit is taken or released only while this is locked. So every waiting read has a thread that will take it.
+    /// A permit is taken or released only while this queue is locked. So for every waiting read there is a thread that
+    /// will run it.
     queue: Arc<Mutex<ReadQueue>>,
     /// One permit for each thread that reads.
     permits: Arc<Semaphore>,
@@ -56,13 +57,14 @@ impl Readers {
         }
     }
 
-    /// Runs a read in one transaction, if `new_connection` on a new connection. FTS5 caches a snapshot of its index in
-    /// every connection. Queries refresh the snapshot, but `integrity_check` does not: on an old connection it reports
-    /// index segments that were merged since then as damage.
+    /// Runs a read in one transaction. If `new_connection` is set, opens a new connection for it, which
+    /// `integrity_check` needs. FTS5 caches a snapshot of its index in every connection. Queries refresh the snapshot,
+    /// but `integrity_check` does not. On an old connection it reports index segments that were merged since then as
+    /// damage.
     pub(super) async fn read(&self, new_connection: bool, op: ConnectionOp) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {
-            // The caller may be gone.
+            // The caller may have stopped waiting.
             if reply.is_closed() {
                 return;
             }
@@ -121,17 +123,17 @@ impl Readers {
         self.to_caller_result(read)
     }
 
-    /// Takes a permit if no read is waiting and an open connection is idle.
+    /// Takes a permit if one is free, no read is waiting, and an open connection is idle.
     fn try_permit(&self) -> Option<OwnedSemaphorePermit> {
         let queue = self.lock();
         let free = queue.waiting.is_empty() && !queue.idle.is_empty();
         free.then(|| Arc::clone(&self.permits).try_acquire_owned().ok()).flatten()
     }
 
-    /// Releases a permit, or starts a thread with it if reads are waiting by now.
+    /// Releases a permit. If reads are waiting by now, starts a thread with this permit instead.
     fn release(&self, permit: OwnedSemaphorePermit) {
         let queue = self.lock();
-        // Released while `queue` is locked: a read that is queued later finds the permit free.
+        // The permit is released while `queue` is locked, so that a read that is queued later finds a free permit.
         if queue.waiting.is_empty() { drop(permit) } else { self.start(permit) }
     }
 

@@ -1,8 +1,8 @@
 //! Caches the state of sessions after the writer's last write, and the number of each workspace's last event.
 //!
-//! With it, most appends need not read that state again. The cache is valid only while no other connection writes. Each
-//! transaction begins by reading SQLite's `data_version`: if another process or connection has written, the whole cache
-//! is cleared. A rollback clears it too.
+//! With this cache, most appends need not read the session's state again. The cache is valid only while no other
+//! connection writes. Each transaction begins by reading SQLite's `data_version`: if another process or connection has
+//! written, the whole cache is cleared. A rollback clears it too.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,8 +15,8 @@ use super::super::directory::Membership;
 use super::super::rows::{SessionId, SessionKey, SessionRow};
 use super::error::OpResult;
 
-/// Maximum number of sessions in the cache, of a few kilobytes each, and of workspaces whose last event number is
-/// cached.
+/// Maximum number of cached sessions, each of a few kilobytes. Also the maximum number of workspaces whose last event
+/// number is cached.
 const MAX_ENTRIES: usize = 256;
 
 /// Maximum number of members in the cache.
@@ -75,7 +75,7 @@ impl SessionCache {
         }
     }
 
-    /// Returns the number of a workspace's next event. Reads the last number with `last` if it is not cached.
+    /// Returns the number of a workspace's next event. If the last number is not cached, calls `last` to read it.
     pub(super) fn next_event_number(
         &self,
         workspace: &Arc<str>,
@@ -94,12 +94,13 @@ impl SessionCache {
         Ok(number)
     }
 
-    /// Removes a session's state from the cache and returns it. [`Self::keep`] caches it again.
+    /// Removes a session's state from the cache and returns it. [`Self::put`] caches it again.
     pub(super) fn take(&self, key: &SessionKey, now: Timestamp) -> Option<SessionState> {
         self.lock().sessions.remove(key).map(|state| SessionState { now, ..state })
     }
 
-    /// Caches a session's state after these changes, if it can be derived from them without a read.
+    /// Applies these changes to a session's state, and caches the new state. Caches nothing if the new state cannot be
+    /// derived without a read.
     pub(super) fn put(&self, key: &SessionKey, state: SessionState, changes: Option<Changes>) {
         let SessionState { now, workspace_settings, session, mut slots, .. } = state;
         let Some(mut session) = session else { return };
@@ -113,7 +114,8 @@ impl SessionCache {
             for slot in changes.slots {
                 match slots.iter_mut().find(|row| row.scope == slot.scope && row.name == slot.name) {
                     Some(row) => *row = slot,
-                    // A new slot would have to be inserted at its position.
+                    // A new slot would have to be inserted at its position in the sorted list, so the state is not
+                    // cached.
                     None => return,
                 }
             }

@@ -2,7 +2,7 @@
 //!
 //! A caller sends a job and waits. The thread takes the jobs that are waiting, runs them in one transaction and makes
 //! them durable with one sync, so that many small writes cost little more than one. Each job has its own savepoint: a
-//! job that fails is rolled back alone. A job is answered only after the whole transaction is durable.
+//! job that fails is rolled back alone. A caller gets the result only after the whole transaction is durable.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -34,17 +34,18 @@ const MAX_GROUP_WAIT: Duration = Duration::from_millis(1);
 /// Interval between maintenance steps under constant load.
 const MAX_MAINTENANCE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Interval between checks for maintenance work after a check found none. Other processes may have left some.
+/// Interval between checks for maintenance work after a check found none. Work can appear later, because other
+/// processes write to the file too.
 const IDLE_CHECK_INTERVAL: Duration = Duration::from_secs(60);
 
 /// An operation on a connection.
 pub(super) type ConnectionOp = Box<dyn FnOnce(&mut Connection) -> OpResult<()> + Send>;
 
-/// Sends jobs to the thread.
+/// Sends jobs to the writer's thread.
 pub(super) struct WriterHandle {
     jobs: Mutex<Option<SyncSender<WriteJob>>>,
     permits: Arc<Semaphore>,
-    /// Its sender is dropped when the thread ends.
+    /// Signals the end of the thread: the thread drops the sender.
     ended: watch::Receiver<()>,
 }
 
@@ -63,10 +64,9 @@ impl WriterHandle {
             thread.process(&waiting);
             drop(ends);
         };
-        std::thread::Builder::new()
-            .name("epitome-sqlite".to_owned())
-            .spawn(work)
-            .map_err(|error| StoreError::Failed { reason: format!("cannot start writer thread: {error}") })?;
+        std::thread::Builder::new().name("epitome-sqlite".to_owned()).spawn(work).map_err(|error| {
+            StoreError::Failed { reason: format!("the writer thread cannot be started: {error}") }
+        })?;
         Ok(Self { jobs: Mutex::new(Some(jobs)), permits: Arc::new(Semaphore::new(MAX_QUEUED)), ended })
     }
 
@@ -94,7 +94,7 @@ impl WriterHandle {
     }
 }
 
-/// The result of a job.
+/// The result of a job, as its caller gets it.
 type JobResult = Result<(), StoreError>;
 
 /// A job for the thread.
@@ -117,7 +117,7 @@ struct WriterThread {
 }
 
 /// The number of jobs in recent transactions, and how long the last commit took. Callers that were just answered often
-/// write again at once. Waiting briefly for them costs less than one sync for every few jobs.
+/// write again at once. Waiting briefly for their jobs takes less time than an additional sync.
 #[derive(Clone, Copy, Default)]
 struct GroupEstimate {
     jobs: usize,
@@ -210,19 +210,20 @@ impl WriterThread {
         }
         self.notify(WriteStage::Ended);
         for (reply, answer, _permit) in done {
-            // The job's own error says more than the transaction's. The caller may be gone.
+            // A job's own error is more specific than the transaction's error. Sending fails if the caller has stopped
+            // waiting.
             let _ = reply.send(answer.and(outcome.clone()));
         }
         outside
     }
 
-    /// Runs a job in its savepoint. An `Err` means that the whole transaction has failed and ended.
+    /// Runs a job in its savepoint. The outer `Err` means that the whole transaction has failed and ended.
     fn run_in_savepoint(&mut self, work: ConnectionOp) -> OpResult<JobResult> {
         self.execute("SAVEPOINT job")?;
         let answer = self.run(work);
         if self.db.is_autocommit() {
-            // Errors like a full disk roll back the whole transaction, not only the savepoint. Then every job fails for
-            // this reason.
+            // An error such as a full disk rolls back the whole transaction, not only the savepoint. All jobs of the
+            // transaction then fail with this error.
             let unknown = StoreError::Failed { reason: "the transaction was rolled back".to_owned() };
             return Err(OpError::Final(answer.err().unwrap_or(unknown)));
         }
@@ -254,7 +255,7 @@ impl WriterThread {
         let _ = job.reply.send(answer);
     }
 
-    /// Copies the log into the file, and closes it.
+    /// Copies SQLite's log into the file, and closes the file.
     fn shut_down(self) {
         // If another connection still reads or writes, the log is copied only in part. That is harmless, so do not
         // wait.
@@ -262,15 +263,15 @@ impl WriterThread {
         let _ = self.db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
     }
 
-    /// Does one bounded maintenance step. Returns true if there may be more.
+    /// Does one bounded maintenance step. Returns true if there may be more work.
     fn maintain(&mut self) -> bool {
         let now = (self.options.clock)();
         let more = catch_unwind(AssertUnwindSafe(|| {
             let Some(step) = maintenance::next_step(&self.db, now)? else { return Ok(false) };
             self.cache.clear();
             self.notify(WriteStage::Begun);
-            // If another process is writing, give up at once: maintenance can wait, but jobs and a shutdown that arrive
-            // meanwhile should not.
+            // If another process is writing, give up at once. Maintenance can wait, but a job or a shutdown that
+            // arrives meanwhile must not wait for it.
             self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(OpError::from);
             self.db.busy_timeout(self.options.busy)?;

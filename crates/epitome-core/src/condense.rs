@@ -1,20 +1,26 @@
-//! Condenses a message list before the caller sends it to a model. This is the inline form: it needs no stored log.
+//! Condenses a message list before the caller sends the list to a model. No stored log is needed.
 //!
-//! An agent's message list grows until it no longer fits the model's window or becomes too expensive. [`List::decide`]
-//! returns a [`Decision`]. It is one of three: do nothing (with the reason), apply a shorter list that needs no model,
-//! or write a summary and pass it to [`CondensePlan::finish`]. A condensation that saves too little (see
-//! [`Policy::worth`]) leaves the list exactly as it was.
+//! An agent's message list grows until the list no longer fits the model's window or becomes too expensive.
+//! [`List::decide`] returns a [`Decision`], which is one of three:
 //!
-//! A condensed list consists of, in this order:
+//! - Do nothing. The decision contains the reason.
+//! - Apply a shorter list. No model is needed.
+//! - Write a summary, and pass the summary to [`CondensePlan::finish`].
 //!
-//! 1. the system messages at the head and, while there is no summary, the first `keep_first` messages;
-//! 2. pinned messages, and the last user message if it is older than the messages of item 4;
-//! 3. the summary;
-//! 4. the messages that stay verbatim, and every message added later.
+//! A condensation must save a minimum number of tokens (see [`Policy::worth`]). If it saves less, the list does not
+//! change.
 //!
-//! Between two condensations the list only grows at its end, so prompt caches hit. The caller may continue with the
-//! full history and the same [`List`], or store the shorter list and start with a new [`List`]. The new [`List`]
-//! recognises a summary that Epitome wrote, and its next summary extends it.
+//! A condensed list consists of these messages, in this order:
+//!
+//! 1. The system messages at the start of the list. If the list has no summary, the next `keep_first` messages follow.
+//! 2. The pinned messages. The last user message is added if it is older than the messages of item 4.
+//! 3. The summary.
+//! 4. The messages that stay verbatim, and every message that is added later.
+//!
+//! Between two condensations, the list only grows at its end. The prompt cache of the provider therefore stays valid.
+//! After a condensation, the caller has two options. The caller can continue with the full history and the same
+//! [`List`]. Or the caller can store the shorter list and start with a new [`List`]: the new [`List`] recognises the
+//! summary that Epitome wrote, and the next summary extends that summary.
 //!
 //! [`crate::cut`] decides where a list may be cut, [`crate::view`] defines a valid list, and [`crate::strategy`]
 //! defines the methods. This module does not write summaries and does not check their text.
@@ -28,17 +34,17 @@
 //! let policy = Policy { trigger: "messages(8)".parse().unwrap(), ..Policy::default() };
 //! let history = messages("s u:90 a:90 u:90 a:90 u a u a u a").unwrap();
 //!
-//! // 1. Before each call: take in the new messages, and decide.
+//! // 1. Before each model call: add the new messages to the list, and decide.
 //! let mut list = List::default();
 //! list.advance(&history, &counter);
 //! let decision = list.decide(&history, &policy, &RequestFacts::at(Timestamp(0)), &counter);
 //!
-//! // 2. A model or `local` writes a summary of the messages that leave.
+//! // 2. A model or `local` writes a summary of the messages that leave the list.
 //! let Decision::Summarize(plan) = decision else { panic!("due at 8") };
 //! let read: Vec<_> = plan.read(&history).map(|message| message.seq).collect();
 //! assert_eq!(read, [2, 3, 4, 5]);
 //!
-//! // 3. The summary is put into the list if that makes the list smaller.
+//! // 3. `finish` puts the summary into the list if this saves enough tokens.
 //! let report = plan.finish(&mut list, &history, "They spoke of four things.", &counter).unwrap();
 //! assert_eq!(report.notice, "Condensed 4 messages into a summary: 367 tokens are now 23");
 //! assert_eq!(draw(&list.shown(&history)), "s u:16 u a u a u a");
@@ -123,10 +129,11 @@ pub struct Policy {
     pub strategy: Strategy,
     /// Condition under which the list is condensed. The conditions `tokens` and `window` measure the whole request.
     pub trigger: Trigger,
-    /// How many of the newest messages stay verbatim. This applies to strategies that do not set a keep themselves.
+    /// The newest messages that stay verbatim. A keep inside the strategy overrides this field. If both are missing,
+    /// the default of the strategy applies.
     pub keep: Option<Keep>,
-    /// Number of messages directly after the leading system messages that stay verbatim. It counts as 0 once the list
-    /// contains a summary; otherwise these messages would stay long after they matter.
+    /// Number of messages that stay verbatim at the start of the list, after the leading system messages. Once the list
+    /// contains a summary, this number counts as 0. Otherwise these messages would stay long after they matter.
     pub keep_first: usize,
     /// Minimum share of the request's tokens that a condensation must save.
     pub worth: Fraction,
@@ -152,8 +159,8 @@ impl Default for Policy {
 }
 
 impl Policy {
-    /// Returns an error that names the invalid setting if the policy cannot work. `room` is the model's window minus
-    /// its output reserve; `None` if unknown.
+    /// Returns an error if the policy cannot work. The error names the invalid setting. `room` is the model's window
+    /// minus its output reserve, in tokens; `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         self.strategy.check(room).map_err(SettingError::of("strategy"))?;
         self.trigger.check(Use::Inline, room).map_err(SettingError::of("trigger"))?;
@@ -170,10 +177,10 @@ impl Policy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SummaryRole {
-    /// A user message, which every provider accepts at any position.
+    /// The summary is sent as a user message. Every provider accepts a user message at any position.
     #[default]
     User,
-    /// A system message, for callers that prefer it.
+    /// The summary is sent as a system message.
     System,
 }
 
@@ -184,21 +191,20 @@ pub struct RequestFacts {
     pub now: Timestamp,
     /// The model's window minus its output reserve, in tokens; `None` if unknown.
     pub room: Option<Tokens>,
-    /// Request size at which condensing costs least, in tokens: the result of [`crate::economic::threshold`]. `None` if
-    /// unknown.
+    /// Request size at which condensing costs least, in tokens. [`crate::economic::threshold`] computes this size.
+    /// `None` if unknown.
     pub economic: Option<Tokens>,
-    /// Tokens of the request that are not in the list, mainly tool definitions.
+    /// Number of tokens of the request outside of the list. These are mainly tool definitions.
     pub fixed: Tokens,
-    /// Size of the whole request in tokens, as counted by the provider; `None` if unknown. If set, it is used instead
-    /// of the local count.
+    /// Size of the whole request in tokens, as counted by the provider. If this is `None`, the local count is used.
     pub request: Option<Tokens>,
-    /// Condenses even if the trigger is not met. Set `Gently` if a person requests it, and `Hard` if the provider
-    /// rejected the request as too long.
+    /// If set, the list is condensed even if the trigger is not met. Set `Gently` if a person requested the
+    /// condensation. Set `Hard` if the provider rejected the request as too long.
     pub force: Option<Press>,
 }
 
 impl RequestFacts {
-    /// Creates facts with a timestamp only; every other field is empty.
+    /// Creates facts with this timestamp. Every other fact is `None` or 0.
     pub fn at(now: Timestamp) -> Self {
         Self { now, room: None, economic: None, fixed: 0, request: None, force: None }
     }
@@ -216,20 +222,20 @@ impl List {
         self.tokens().saturating_add(facts.fixed)
     }
 
-    /// Converts a local token count into a count of the provider. The factor is the provider's count of the whole
-    /// request divided by the local count of it.
+    /// Converts a local token count into the provider's token count. The factor is the provider's count of the whole
+    /// request, divided by the local count of the same request.
     pub fn to_provider_tokens(&self, ours: Tokens, facts: &RequestFacts) -> Tokens {
         rescaled(ours, self.request(facts), self.counted(facts))
     }
 
-    /// Converts a token count of the provider into a local count.
+    /// Converts the provider's token count into a local token count.
     pub fn to_local_tokens(&self, theirs: Tokens, facts: &RequestFacts) -> Tokens {
         rescaled(theirs, self.counted(facts), self.request(facts))
     }
 
-    /// Returns when the trigger is met if every threshold is multiplied by `scale`. Pass [`trigger::SOFT`] to prepare a
-    /// summary in advance, and [`Fraction::ONE`] to condense. The running time depends only on the size of the trigger
-    /// expression.
+    /// Returns when the trigger is met. Every threshold of the trigger is multiplied by `scale`. With
+    /// [`trigger::SOFT`], the result is the time to prepare a summary in advance. With [`Fraction::ONE`], the result is
+    /// the time to condense. The running time depends only on the size of the trigger expression.
     pub fn due(&self, policy: &Policy, facts: &RequestFacts, scale: Fraction) -> When {
         policy.trigger.when_scaled(&self.trigger_facts(facts), scale)
     }
@@ -245,12 +251,12 @@ impl List {
     }
 }
 
-/// What to do with a list.
+/// The result of [`List::decide`].
 #[derive(Debug, Clone)]
 pub enum Decision {
-    /// Do nothing, for this reason.
+    /// Do nothing. The value contains the reason.
     Unchanged(Unchanged),
-    /// Apply this shorter list, which needs no model: [`ShorterList::apply`].
+    /// Apply this shorter list with [`ShorterList::apply`]. No model is needed.
     Apply(Box<ShorterList>),
     /// Write a summary for this plan, and pass it to [`CondensePlan::finish`].
     Summarize(Box<CondensePlan>),
@@ -271,18 +277,19 @@ pub enum Unchanged {
     #[error("nothing to condense: the part that stays verbatim contains every message")]
     #[serde(rename = "all_kept")]
     AllVerbatim,
-    /// There are older messages, but a tool call or reasoning loop connects them with the part that stays.
+    /// The list contains older messages, but no cut before the part that stays is allowed. A cut must not separate a
+    /// tool call from its result, or the replies of a tool loop from the loop's reasoning.
     #[error(
         "no legal cut: a tool call or reasoning loop connects the older messages with the part that stays"
     )]
     NoLegalCut,
-    /// Every message that would leave the list is flagged `skip` or is a stray.
+    /// Every message that would leave the list is flagged `skip` or is a stray (see [`crate::track`]).
     #[error("nothing to summarize: the older messages are skipped, stray or pinned")]
     NothingToSay,
     /// No tool output is both old enough and large enough to be masked.
     #[error("nothing to mask: no tool output is both old enough and large enough")]
     NothingToMask,
-    /// The list would become smaller, but by too little.
+    /// The list would become smaller, but the saving is below the minimum.
     #[error(
         "not worth it: condensing would save {} tokens; the minimum is {} tokens",
         grouped(*saves),
@@ -294,7 +301,7 @@ pub enum Unchanged {
         /// Minimum number of tokens that the condensation must save.
         needed: Tokens,
     },
-    /// The result would not be smaller.
+    /// The condensed list would not be smaller than the current list.
     #[error("not smaller: condensing would turn {} tokens into {} tokens", grouped(*before), grouped(*after))]
     NotSmaller {
         /// Current size in tokens.
@@ -302,7 +309,7 @@ pub enum Unchanged {
         /// Size in tokens after the condensation.
         after: Tokens,
     },
-    /// The messages that always stay are larger than the model's window, so condensing cannot help.
+    /// The part of the request that always stays is larger than the model's window. Condensing cannot help.
     #[error(
         "over budget elsewhere: tools, system messages, pinned messages and the newest message alone \
          have {} tokens; the limit is {} tokens",
@@ -310,9 +317,9 @@ pub enum Unchanged {
         grouped(*room)
     )]
     OverBudgetElsewhere {
-        /// Tokens of everything that always stays in the request.
+        /// Number of tokens of the part that always stays.
         needs: Tokens,
-        /// Tokens available: the window minus the output reserve.
+        /// Number of available tokens: the window minus the output reserve.
         room: Tokens,
     },
     /// The model returned an empty answer.
@@ -345,7 +352,7 @@ impl Unchanged {
 /// Describes a condensation that was applied to a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CondenseReport {
-    /// Names of the strategies that were applied, in order.
+    /// Names of the strategies that were applied, in order, separated by ` + `.
     pub strategy: String,
     /// Number of messages in the list before the condensation.
     pub messages_before: u64,
@@ -355,14 +362,15 @@ pub struct CondenseReport {
     pub tokens_before: Tokens,
     /// Number of tokens of the request after the condensation, tool definitions included.
     pub tokens_after: Tokens,
-    /// Positions in the caller's list, from 1, of the first and the last message that are no longer sent verbatim.
-    /// These messages were summarized, dropped or masked. Messages that always stay may lie between them.
+    /// Positions of the first and the last message that are no longer sent verbatim, because they were summarized,
+    /// dropped or masked. Positions in the caller's list start at 1. Messages that always stay may lie between the two
+    /// positions. `None` if every message is still sent verbatim.
     pub covers: Option<[Seq; 2]>,
-    /// Description of the change for people.
+    /// Description of the change, for display to people.
     pub notice: String,
 }
 
-/// Formats a number and a noun for people. Appends a plural `s` to the noun if the number is not 1.
+/// Formats a number and a noun, for display to people. Appends a plural `s` to the noun if the number is not 1.
 fn count(number: u64, what: &str) -> String {
     format!("{} {what}{}", grouped(number), if number == 1 { "" } else { "s" })
 }

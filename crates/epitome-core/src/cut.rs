@@ -1,18 +1,18 @@
 //! Chooses where to cut a log.
 //!
-//! [`crate::track`] determines for each position whether a cut there is legal; this module chooses one of the legal
-//! cuts. It searches backwards from the requested position, so that too many messages stay rather than too few. It
-//! searches forwards only if the caller must remove at least one message. If no cut is legal, nothing is condensed and
-//! the caller reports the reason.
+//! [`crate::track`] determines for each position whether a cut there is legal. This module chooses one of the legal
+//! cuts. It searches backwards from the requested position, so that at least the requested messages stay. It searches
+//! forwards only if the caller must remove at least one message. If no cut is legal, nothing is condensed and the
+//! caller reports the reason.
 //!
-//! A cut is an index into a slice of outlines: the cut `i` lies just before `outlines[i]`, and the last cut lies after
-//! all of them.
+//! A cut is an index into a slice of outlines. The cut `i` lies directly before `outlines[i]`. The cut `outlines.len()`
+//! lies after the last outline.
 
 use std::ops::Range;
 
 use crate::outline::{Cut, Outline};
 
-/// A run of outlines, oldest first, with the cuts between them.
+/// A sequence of outlines, oldest first, with the possible cuts between them.
 #[derive(Debug, Clone, Copy)]
 pub struct Cuts<'a> {
     outlines: &'a [Outline],
@@ -21,8 +21,8 @@ pub struct Cuts<'a> {
 }
 
 impl<'a> Cuts<'a> {
-    /// Creates the cuts of the whole log. `end` is the kind of cut after the last outline:
-    /// [`crate::track::Tracker::cut_at_end`] at the end of a session, otherwise the `cut` of the next message.
+    /// Creates the cuts of the whole log. `end` is the kind of the cut after the last outline. At the end of a session,
+    /// pass [`crate::track::Tracker::cut_at_end`]. Otherwise, pass [`Outline::cut`] of the next message.
     pub fn new(outlines: &'a [Outline], end: Cut) -> Self {
         Self { outlines, end, own: false }
     }
@@ -32,7 +32,7 @@ impl<'a> Cuts<'a> {
         Self { outlines, end, own: true }
     }
 
-    /// Returns whether these are the messages of one author only.
+    /// Returns whether the outlines are the messages of one author only.
     pub fn is_own(&self) -> bool {
         self.own
     }
@@ -47,33 +47,37 @@ impl<'a> Cuts<'a> {
         self.outlines.get(index).map_or(self.end, |outline| self.of(outline))
     }
 
-    /// Returns the last position in `indices` where a cut is at least as good as `allowed`.
+    /// Returns the last index in `indices` where the cut is at least as good as `allowed`. [`Cut::Legal`] is the best
+    /// kind of cut, and [`Cut::InCall`] is the worst.
     pub fn last_in(&self, mut indices: Range<usize>, allowed: Cut) -> Option<usize> {
         indices.rfind(|index| self.at(*index) >= allowed)
     }
 
-    /// Returns the first position in `indices` where a cut is at least as good as `allowed`.
+    /// Returns the first index in `indices` where the cut is at least as good as `allowed`. [`Cut::Legal`] is the best
+    /// kind of cut, and [`Cut::InCall`] is the worst.
     pub fn first_in(&self, mut indices: Range<usize>, allowed: Cut) -> Option<usize> {
         indices.find(|index| self.at(*index) >= allowed)
     }
 
-    /// Returns where the call batch of the newest message begins. The whole batch must stay with that message.
+    /// Returns the index of the first message in the batch of the newest message. The whole batch must stay together.
     pub fn newest(&self) -> usize {
         self.last_in(0..self.outlines.len(), Cut::InLoop).unwrap_or(0)
     }
 
-    /// Returns the number of calls that a message opens minus the number that it answers.
+    /// Returns the number of calls that a message opens, minus the number of calls that the message answers.
     pub fn unanswered(&self, outline: &Outline) -> i64 {
         let answers = if self.own { outline.own_answers } else { outline.answers };
         i64::from(outline.calls) - i64::from(answers)
     }
 
-    /// Returns all call batches in order. A message without calls is a batch of its own.
+    /// Returns all batches in order. A batch consists of calls and their results. A message without calls is a batch of
+    /// its own.
     pub fn batches(self) -> impl Iterator<Item = &'a [Outline]> {
         self.outlines.chunk_by(move |_, next| self.of(next) < Cut::InLoop)
     }
 
-    /// Returns the messages of each batch in which `flag` is true for at least one message.
+    /// Returns the messages of the flagged batches. A batch is flagged if `flag` is true for at least one of its
+    /// messages.
     pub fn flagged(self, flag: fn(&Outline) -> bool) -> impl Iterator<Item = &'a Outline> {
         let any = self.outlines.iter().any(flag);
         let outlines = if any { self.outlines } else { Default::default() };
@@ -89,15 +93,15 @@ impl<'a> Cuts<'a> {
 /// Whether the search for a cut may use positions after the requested position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Press {
-    /// All requested messages must stay: use only cuts at or before the requested position.
+    /// All requested messages must stay. Only cuts at or before the requested position are used.
     Gently,
-    /// At least one message must be removed: if no cut lies at or before the requested position, use the first cut
-    /// after it.
+    /// At least one message must be removed. If no allowed cut lies at or before the requested position, the first
+    /// allowed cut after that position is used.
     Hard,
 }
 
-/// Returns the last legal cut at or before `target`. If there is none and `press` is [`Press::Hard`], returns the first
-/// legal cut after `target`. Only positions after `floor` are considered.
+/// Returns the last legal cut at or before `target`. If there is no such cut and `press` is [`Press::Hard`], returns
+/// the first legal cut after `target`. The result is always after `floor`; `None` if there is no legal cut.
 ///
 /// ```
 /// use epitome_core::cut::{Cuts, Press, legal_cut};
@@ -107,7 +111,7 @@ pub enum Press {
 ///
 /// let drawn = outlines("u | a(x) r(x) | a | u | a").unwrap();
 /// let cuts = Cuts::new(&drawn, Cut::Legal);
-/// // Four messages are to stay. That position is between a call and its result, so one more message stays.
+/// // Four messages should stay. The cut before them would separate a call from its result, so one more message stays.
 /// assert_eq!(legal_cut(&cuts, 0, Keep::Messages(4).start(&drawn, None), Press::Gently), Some(1));
 /// assert_eq!(legal_cut(&cuts, 0, Keep::Messages(9).start(&drawn, None), Press::Hard), None);
 /// ```

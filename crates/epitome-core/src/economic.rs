@@ -1,23 +1,25 @@
 //! Computes the request size at which condensing costs least.
 //!
-//! With prompt caching, a request pays little for the tokens that the provider has seen before, and more than the plain
-//! price for new tokens. Cutting makes every later request smaller, but everything after the cut counts as new again.
-//! Cutting too often therefore costs more than never cutting.
+//! With prompt caching, cached tokens cost little, and new tokens cost more than the plain input price. A cut makes
+//! every later request smaller. But all tokens after the cut count as new again. Cutting too often therefore costs more
+//! than never cutting.
 //!
-//! After a cut, `B = H + S + K` tokens remain: head, summary, and messages that stay. Each call adds `g` tokens, and
-//! the next cut comes `L` calls later, at the size `T = B + g·L`. `R` is the price of a cached read and `W` the price
-//! of a cache write, in units of the plain input price. The average cost of a call is then
+//! After a cut, `B = H + S + K` tokens remain. `H` is the head, `S` is the summary, and `K` are the messages that stay.
+//! Each call adds `g` tokens. The next cut comes `L` calls later, at the size `T = B + g·L`. `R` is the price of a
+//! cached read, and `W` is the price of a cache write. Both prices are multiples of the plain input price. The average
+//! cost of a call is then
 //!
 //! ```text
 //! R·B + R·g·L/2   reading cached tokens
-//! + X/L           a cut, spread over the calls until the next
-//! + (W−R)·g       writing new tokens, independent of the cuts
+//! + X/L           the cost of a cut, divided by the calls until the next cut
+//! + (W−R)·g       writing new tokens; this cost does not depend on the cuts
 //!
 //! X = (W−R)·(S+K) + summarizer input·(prompt+S) + summarizer output·S
 //! ```
 //!
-//! `H` stays cached through a cut. The total cost of the messages that the summarizer reads does not depend on the
-//! number of cuts, so it is not in `X`. The average cost is smallest at `L = √(2·X/(R·g))`, so
+//! A cut does not remove `H` from the cache. The summarizer reads each message once, so the total cost of this reading
+//! does not depend on the number of cuts and is not part of `X`. The average cost is smallest at `L = √(2·X/(R·g))`.
+//! The request size at this point is
 //!
 //! ```text
 //! T* = H + S + K + √(2·X·g/R)
@@ -30,13 +32,13 @@ use serde::{Deserialize, Serialize};
 use crate::message::Tokens;
 use crate::trigger::Fraction;
 
-/// Largest share of the model's window, minus its output reserve, that [`threshold`] returns.
+/// Largest result of [`threshold`], as a share of the model's window minus its output reserve.
 pub const LIMIT: Fraction = Fraction::percent(75);
 
-/// Number of the first call at which [`Growth`] is used. Before this call, the mean is not reliable.
+/// Number of the first call at which [`threshold`] uses the mean growth. Before this call, the mean is not reliable.
 pub const FIRST_CALL: u64 = 3;
 
-/// Token prices, in units of the plain input price.
+/// Token prices, as multiples of the plain input price.
 ///
 /// ```
 /// use epitome_core::economic::Prices;
@@ -56,14 +58,14 @@ pub struct Prices {
 }
 
 impl Default for Prices {
-    /// Returns prices in which a cached read costs 0.1, a cache write 1.25, and the summarizer nothing.
+    /// Returns these prices: a cached read costs 0.1, a cache write costs 1.25, and the summarizer costs nothing.
     fn default() -> Self {
         Self { cache_read: 0.1, cache_write: 1.25, summarizer_input: 0.0, summarizer_output: 0.0 }
     }
 }
 
 impl Prices {
-    /// Sets the cache prices of the model. The summarizer costs nothing by default.
+    /// Creates prices from the cache prices of the model. The summarizer costs nothing by default.
     pub fn new(cache_read: f64, cache_write: f64) -> Result<Self, PriceError> {
         let cache_read = checked("cache_read", cache_read)?;
         let cache_write = checked("cache_write", cache_write)?;
@@ -73,7 +75,7 @@ impl Prices {
         Ok(Self { cache_read, cache_write, ..Self::default() })
     }
 
-    /// Sets the prices of the summarizer, also in units of the model's input price.
+    /// Sets the prices of the summarizer, as multiples of the input price of the conversation's model.
     pub fn with_summarizer(self, input: f64, output: f64) -> Result<Self, PriceError> {
         Ok(Self {
             summarizer_input: checked("summarizer_input", input)?,
@@ -87,11 +89,11 @@ fn checked(field: &'static str, price: f64) -> Result<f64, PriceError> {
     if price.is_finite() && price >= 0.0 { Ok(price) } else { Err(PriceError::Value { field, price }) }
 }
 
-/// The reason why prices were rejected. To fix it, correct the setting.
+/// The reason why prices were rejected. The caller must correct the setting.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PriceError {
-    /// The value is not a price.
+    /// The value is negative or not a finite number.
     #[error("{field}: {price} is not a price; set a finite number, 0 or more")]
     Value {
         /// Name of the price.
@@ -99,7 +101,7 @@ pub enum PriceError {
         /// The rejected value.
         price: f64,
     },
-    /// Writing to the cache is cheaper than reading: the two prices were probably exchanged.
+    /// A cache write is cheaper than a cached read. The two prices were probably swapped.
     #[error("cache_write: {cache_write} is too small; set at least cache_read ({cache_read})")]
     WriteBelowRead {
         /// Price of a cached read.
@@ -112,15 +114,16 @@ pub enum PriceError {
 /// The properties of a conversation that [`threshold`] uses.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostInputs {
-    /// Tokens that are never condensed, H: system prompt, tools, pinned messages.
+    /// `H` in the formula: the number of tokens that are never condensed (system prompt, tools, pinned messages).
     pub head: Tokens,
-    /// Tokens of the summary, S: the size of the current summary or, before the first cut, the largest allowed size.
+    /// `S` in the formula: the number of tokens of the current summary. Before the first cut, this is the largest
+    /// allowed size.
     pub summary: Tokens,
-    /// Tokens of the messages that stay verbatim after the summary, K.
+    /// `K` in the formula: the number of tokens of the messages that stay verbatim after the summary.
     pub keep: Tokens,
-    /// Tokens of the summarizer's own prompt.
+    /// Number of tokens of the summarizer's own prompt.
     pub prompt: Tokens,
-    /// Average number of tokens that a call adds, g; see [`Growth`].
+    /// `g` in the formula: the average number of tokens that a call adds; see [`Growth`].
     pub growth: f64,
     /// Number of calls so far, including the current one.
     pub calls: u64,
@@ -144,8 +147,8 @@ pub struct Growth {
 }
 
 impl Growth {
-    /// Counts one more call. `added` is the number of tokens that it added to the previous request or, for the first
-    /// call, to the head.
+    /// Counts one more call. `added` is the number of tokens by which this request is larger than the previous request.
+    /// For the first call, `added` is the number of tokens after the head.
     pub fn add(&mut self, added: Tokens) {
         self.calls = self.calls.saturating_add(1);
         self.tokens = self.tokens.saturating_add(added);
@@ -156,22 +159,26 @@ impl Growth {
         Self { calls, tokens }
     }
 
-    /// Returns the number of calls counted.
+    /// Returns the number of counted calls.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// Returns the mean; 0 before the first call.
+    /// Returns the mean number of tokens that a call added; 0 before the first call.
     pub fn mean(&self) -> f64 {
         if self.calls == 0 { 0.0 } else { self.tokens as f64 / self.calls as f64 }
     }
 }
 
-/// Returns the request size at which condensing costs least, `T*`, rounded up. See the [module](self) for the formula.
+/// Returns `T*`, the request size at which condensing costs least, rounded up. The [module documentation](self)
+/// contains the formula.
 ///
-/// The result never exceeds `window(0.75)`. The result is this limit before the third call (the growth is not reliable
-/// yet), if `growth` is negative or NaN, and if cached reads cost nothing. In these cases the result is `None` if
-/// `room` is unknown. `room` is the model's window minus its output reserve.
+/// `room` is the model's window minus its output reserve, in tokens; `None` if unknown. The result is at most 75 % of
+/// `room`. In each of these cases, the result is exactly this limit, or `None` if `room` is unknown:
+///
+/// - It is the first or the second call, so the growth is not reliable yet.
+/// - `growth` is negative or NaN.
+/// - Cached reads cost nothing.
 ///
 /// ```
 /// use epitome_core::economic::{Prices, CostInputs, threshold};
@@ -198,8 +205,8 @@ pub fn threshold(prices: &Prices, inputs: &CostInputs, room: Option<Tokens>) -> 
     Some(limit.map_or(best, |limit| best.min(limit)))
 }
 
-/// A number too large for [`Tokens`] becomes the maximum. NaN, which here only results from zero times infinity,
-/// becomes zero.
+/// Rounds up. A number that is too large for [`Tokens`] becomes the maximum. NaN becomes zero; here, NaN only results
+/// from zero times infinity.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,

@@ -1,8 +1,8 @@
-//! Marked excerpts: shows the head and the tail of a message that is too large to be shown whole.
+//! Shortens messages that are too large to be shown whole. Of each long text, only the head and the tail are shown.
 //!
-//! An excerpt has the shape of the original and is as valid: calls stay calls, their arguments stay JSON, results stay
-//! with their calls. Only long texts are shortened, the longest first, and each shortened text contains the number of
-//! characters left out. Reasoning and media are removed.
+//! An excerpt has the same structure as the original message and is as valid as the original: calls stay calls, their
+//! arguments stay JSON, and results stay with their calls. Only long texts are shortened, the longest first. Each
+//! shortened text contains the number of characters that were left out. Reasoning and media are removed.
 
 use std::borrow::Cow;
 
@@ -12,8 +12,8 @@ use crate::message::{Content, Message, Part, Tokens, ToolCall, ToolResult};
 use crate::tokens::Counter;
 use crate::view;
 
-/// A text with more bytes per available token than this is assumed to be too long. Hardly any encoding packs more bytes
-/// into a token.
+/// Maximum number of bytes per token that is assumed. If a text has more bytes per available token, it is treated as
+/// too long without counting its tokens. Hardly any encoding puts more bytes into a token.
 const MOST_BYTES: u64 = 16;
 
 /// Maximum number of tokens per byte in any encoding, with the largest supported factor.
@@ -36,7 +36,7 @@ const MOST_TOKENS: u64 = 3;
 /// ```
 pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<Vec<Message>> {
     let size = |messages: &[Message]| {
-        // The size as sent: repaired by the view, with a result for every call.
+        // Counts the messages as they are sent: the view repairs them and adds a result to every unanswered call.
         let repaired = view::repair_closed(messages.iter().cloned());
         counter.messages(&repaired)
     };
@@ -56,7 +56,7 @@ pub fn excerpt(messages: &[Message], room: Tokens, counter: &Counter) -> Option<
     Some(bare)
 }
 
-/// Returns every text that can be cut.
+/// Returns every text that can be shortened.
 fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
     messages.iter().flat_map(|message| &message.parts).flat_map(|part| {
         let (one, result) = match part {
@@ -69,7 +69,7 @@ fn texts(messages: &[Message]) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Returns the tokens of a text, or an estimate if the text is too long to be shown whole.
+/// Returns the number of tokens of a text. If the text is too long to be shown whole, the number is an estimate.
 fn rough(text: &str, room: Tokens, counter: &Counter) -> Tokens {
     let bytes = text.len() as u64;
     if bytes > room.saturating_mul(MOST_BYTES) { bytes / 4 } else { counter.text(text) }
@@ -89,7 +89,7 @@ fn level(mut sizes: Vec<Tokens>, room: Tokens) -> Tokens {
     room
 }
 
-/// Shortens the texts of a message to `cap` tokens each, without copying a long text first.
+/// Shortens each text of a message to `cap` tokens, without copying a long text first.
 fn shrink(message: &Message, cap: Tokens, counter: &Counter) -> Message {
     let parts = message.parts.iter().filter_map(|part| {
         Some(match part {
@@ -130,8 +130,8 @@ fn clip_arguments(arguments: &str, cap: Tokens, counter: &Counter) -> String {
     };
     clip_leaves(&mut value, cap, counter);
     let short = value.to_string();
-    // Arguments such as a thousand numbers contain no text to cut. In that case all arguments are shown as one
-    // shortened string.
+    // Arguments such as a list of a thousand numbers contain no text that can be shortened. In that case, all arguments
+    // are shown as one shortened string.
     if counter.text(&short) > cap.saturating_mul(2).saturating_add(32) {
         return serde_json::json!({ "arguments": clip(arguments, cap, counter) }).to_string();
     }
@@ -151,9 +151,9 @@ fn clip_leaves(value: &mut Value, cap: Tokens, counter: &Counter) {
     }
 }
 
-/// Shortens a text to about `cap` tokens: a third from its head and two thirds from its tail. The tail of a tool's
-/// output is usually its newest and most informative part. The result is never longer than the text. The cost depends
-/// on `cap`, not on the length of the text.
+/// Shortens a text to about `cap` tokens. A third of them comes from the head of the text, and two thirds come from the
+/// tail. The tail of a tool's output is usually its newest and most informative part. The result is never longer than
+/// the text. The number of tokens that are counted depends on `cap`, not on the length of the text.
 pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
     let bytes = text.len() as u64;
     let surely = bytes.saturating_mul(MOST_TOKENS) <= cap;
@@ -167,12 +167,14 @@ pub fn clip<'a>(text: &'a str, cap: Tokens, counter: &Counter) -> Cow<'a, str> {
         if keep == 0 || tokens <= cap {
             return if short.len() < text.len() { Cow::Owned(short) } else { Cow::Borrowed(text) };
         }
-        // Scales `keep` by the measured size. It becomes at least an eighth smaller each time, so the loop ends.
+        // Scales `keep` by the measured size. In each round, `keep` becomes at least an eighth smaller, so the loop
+        // ends.
         keep = (keep.saturating_mul(cap) / tokens).min(keep / 8 * 7);
     }
 }
 
-/// Returns about `keep` bytes from both ends of a text, with the number of characters left out between them.
+/// Returns about `keep` bytes of a text, taken from its two ends. A mark between the ends contains the number of
+/// characters that were left out.
 fn ends(text: &str, keep: usize) -> String {
     let head = text.get(..text.floor_char_boundary(keep / 3)).unwrap_or("");
     let from = text.ceil_char_boundary(text.len().saturating_sub(keep - keep / 3));

@@ -1,9 +1,8 @@
 //! Parses the form `name(argument, ...)` in which triggers, keeps and strategies are written.
 //!
-//! Settings are typed by people and also arrive from untrusted clients. Any text therefore results in an expression or
-//! in an error that contains the position and what was expected. Depth and length are limited, so that no text can
-//! exhaust the stack. The meaning of the names is defined by [`crate::trigger`], [`crate::keep`] and
-//! [`crate::strategy`].
+//! People type settings, and untrusted clients send them. Therefore every text results either in an expression or in an
+//! error. The error contains the position and the expected input. Depth and length are limited, so that no text can
+//! exhaust the stack. [`crate::trigger`], [`crate::keep`] and [`crate::strategy`] define the meaning of the names.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -12,15 +11,16 @@ use serde::de::Visitor;
 
 use crate::suggest::did_you_mean;
 
-/// Maximum length of an expression in bytes, as typed and as printed.
+/// Maximum length of an expression in bytes. It applies to the typed text and to the printed form.
 pub(crate) const MAX_BYTES: usize = 4 << 10;
 
-/// Maximum nesting depth of names.
+/// Maximum nesting depth of an expression.
 pub(crate) const MAX_DEPTH: usize = 32;
 
-/// The reason why a written form, such as `any(messages(20), idle(60))`, was rejected. To fix it, correct the setting.
+/// The reason why a text form, such as `any(messages(20), idle(60))`, was rejected. The caller must correct the
+/// setting.
 ///
-/// Positions in the message count characters from 1.
+/// Positions in the error message count characters from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct FormError(pub(crate) String);
@@ -40,7 +40,7 @@ impl FormError {
         Self(format!("the expression: nested too deeply; at most {MAX_DEPTH} levels are allowed"))
     }
 
-    /// Creates the error for a share of the model's window while the window is unknown.
+    /// Creates the error for a share of the model's window if the window is unknown.
     pub(crate) fn no_window(fraction: impl fmt::Display) -> Self {
         Self(format!("window({fraction}): the model's window is unknown; set `window` for that model"))
     }
@@ -55,8 +55,8 @@ pub(crate) struct Expr<'a> {
     pub(crate) args: Vec<Arg<'a>>,
 }
 
-/// An argument. A number is stored as typed: the allowed range depends on the name, and an error repeats the typed
-/// text.
+/// An argument. A number is stored as the typed text for two reasons: its allowed range depends on the name, and an
+/// error message repeats the typed text.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Arg<'a> {
     Number(&'a str),
@@ -75,7 +75,7 @@ impl fmt::Display for Arg<'_> {
 }
 
 impl<'a> Expr<'a> {
-    /// Parses one expression that takes up all of `text`.
+    /// Parses `text`, which must be exactly one expression.
     pub(crate) fn parse(text: &'a str) -> Result<Self, FormError> {
         check_length(text.len())?;
         let mut reader = Reader { text, rest: text };
@@ -99,7 +99,8 @@ impl<'a> Expr<'a> {
         Ok(())
     }
 
-    /// Returns the only argument, a whole number of at least `least`; `default` if there is no argument.
+    /// Returns the only argument, which must be a whole number of at least `least`. If there is no argument, returns
+    /// `default`.
     pub(crate) fn whole(&self, default: Option<u64>, (least, allowed): Whole) -> Result<u64, FormError> {
         let Some(arg) = self.only()? else {
             return default.ok_or_else(|| FormError::missing(self.name, allowed));
@@ -115,7 +116,7 @@ impl<'a> Expr<'a> {
         if number < least { Err(refused(allowed)) } else { Ok(number) }
     }
 
-    /// Returns the only argument, if there is one.
+    /// Returns the only argument, or `None` if there is no argument.
     pub(crate) fn only(&self) -> Result<Option<&Arg<'a>>, FormError> {
         self.at_most(1)?;
         Ok(self.args.first())
@@ -157,7 +158,8 @@ fn clipped(text: &str) -> String {
     }
 }
 
-/// Parser state. All accepted text is ASCII, so up to the first error a byte is a character.
+/// Parser state. All accepted text is ASCII. Up to the first error, a byte position is therefore also a character
+/// position.
 struct Reader<'a> {
     text: &'a str,
     rest: &'a str,
@@ -194,8 +196,8 @@ impl<'a> Reader<'a> {
         if self.rest.starts_with(starts_name) {
             return self.expr(depth + 1).map(Arg::Expr);
         }
-        // Accepts any text that starts like a number, and checks it later. So the error for `-1` or `1e3x` shows the
-        // whole value.
+        // Reads any text that starts like a number. The number is checked later, so that the error for `-1` or `1e3x`
+        // shows the whole value.
         if self.rest.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '.' | '+' | '-')) {
             let number = self.take(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-'));
             return Ok(Arg::Number(number));
@@ -244,15 +246,15 @@ pub(crate) trait TextForm: fmt::Display + Sized {
     fn read(expr: &Expr<'_>) -> Result<Self, FormError>;
 }
 
-/// Parses a value from its text form. Rejects a text whose printed form would be too long to parse again: defaults and
-/// spaces can make the printed form longer than the typed one.
+/// Parses a value from its text form. Rejects a text whose printed form is too long to be parsed again. The printed
+/// form can be longer than the typed text, because it contains defaults and spaces.
 pub(crate) fn parse<T: TextForm>(text: &str) -> Result<T, FormError> {
     let form = T::read(&Expr::parse(text)?)?;
     check_length(form.to_string().len())?;
     Ok(form)
 }
 
-/// Deserializes a form from its text. Errors contain the expected type and an example.
+/// Deserializes a type from its text form. An error contains the name of the type and an example.
 pub(crate) struct Text<T>(pub(crate) PhantomData<T>);
 
 impl<T: TextForm> Visitor<'_> for Text<T> {

@@ -1,14 +1,14 @@
 //! Checks a candidate summary before it is stored.
 //!
-//! Models sometimes answer with reasoning, apologies, error pages, half a text or the same line a hundred times. Some
-//! continue the conversation instead of summarizing it. All of these have been stored as summaries by other systems,
-//! and the messages that they replaced were lost. [`inspect`] extracts the usable part of a reply and rejects the rest
-//! with a [`Refusal`]. If a reply is rejected, the previous summary stays unchanged. The caller may send the request to
-//! the model again, with the refusal as the reason.
+//! Models sometimes answer with reasoning, an apology, an error page, half a text or the same line a hundred times.
+//! Some models continue the conversation instead of summarizing it. Other systems have stored such answers as
+//! summaries, and the summarized messages were lost. [`inspect`] extracts the summary from a reply. If a reply contains
+//! no usable summary, [`inspect`] returns a [`Refusal`], and the previous summary stays unchanged. The caller can then
+//! call the model again, with the refusal as the reason.
 //!
-//! The checks look at the shape of the text and at a few typical openings, in several languages. A good summary must
-//! pass even if it mentions errors, refusals or think tags. The checks cannot determine whether a summary is *true*.
-//! Important names that are missing are added to the summary.
+//! The checks examine the shape of the text. They also recognise a few typical openings, in several languages. A good
+//! summary must pass even if it mentions errors, refusals or think tags. The checks cannot determine whether a summary
+//! is *true*. If important names are missing in a summary, [`inspect`] adds them.
 
 use std::borrow::Cow;
 
@@ -41,23 +41,26 @@ pub enum Finish {
     Length,
     /// The provider's content filter stopped the reply.
     Filtered,
-    /// The provider did not report how the reply ended. In that case the text itself is checked for a cut-off end.
+    /// The provider did not report how the reply ended. In that case, the text is checked for signs that its end is
+    /// missing.
     #[default]
     Unknown,
 }
 
-/// The requirements that a summary is checked against.
+/// The requirements for a summary.
 #[derive(Debug, Clone)]
 pub struct Standard<'a> {
-    /// Maximum size. A summary over a token limit is rejected; a summary over a character limit is cut.
+    /// Maximum size of the summary. A summary that exceeds a token limit is rejected. A summary that exceeds a
+    /// character limit is cut.
     pub limit: Limit,
-    /// Tokens of everything that the summary replaces: the messages and the previous summary.
+    /// Number of tokens of everything that the summary replaces: the messages and the previous summary.
     pub replaces: Tokens,
-    /// The previous summary, if there is one.
+    /// The previous summary; `None` if there is no previous summary.
     pub prior: Option<&'a str>,
-    /// The names that the summary should contain, the most likely needed first; see [`names_due`].
+    /// The names that the summary should contain. The name that is most likely to be needed comes first. See
+    /// [`names_due`].
     pub names: &'a [&'a str],
-    /// The token counter.
+    /// Counts the tokens of the summary.
     pub counter: &'a Counter,
     /// Whether secrets are redacted.
     pub redact: bool,
@@ -70,13 +73,13 @@ pub struct Inspected {
     pub text: String,
     /// Size in tokens.
     pub tokens: Tokens,
-    /// The missing names that were added.
+    /// The names that were missing in the summary and were added.
     pub added: Vec<String>,
     /// Whether the text was cut at its character limit.
     pub cut: bool,
 }
 
-/// Extracts the summary from a reply, or returns why the reply cannot be a summary.
+/// Extracts the summary from a reply. Returns a [`Refusal`] if the reply contains no usable summary.
 ///
 /// ```
 /// use epitome_core::inspect::{Finish, Refusal, Standard, inspect};
@@ -101,7 +104,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     if finish == Finish::Filtered {
         return Err(Refusal::Refused);
     }
-    // Checked before anything is stripped, because an error page contains tags of its own.
+    // Error pages are checked before tags are stripped, because an error page contains tags of its own.
     if signs::is_error_page(reply.trim()) {
         return Err(Refusal::ErrorPage);
     }
@@ -115,8 +118,8 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     }
     let mut cut = false;
     if let Limit::Chars(limit) = standard.limit {
-        // The end of a cut text may look like a secret. In that case redaction inserts a mark, which may require
-        // another cut.
+        // The end of a cut text may look like a secret. In that case, redaction inserts a marker, and the text may
+        // become too long again.
         for _ in 0..4 {
             let Some(short) = cut_at(&text, limit) else { break };
             text = clean(short, standard);
@@ -150,7 +153,7 @@ pub fn inspect(reply: &str, finish: Finish, standard: &Standard<'_>) -> Result<I
     Ok(names::complete(text, tokens, cut, standard))
 }
 
-/// Checks the content of a text whose size is acceptable.
+/// Checks the content of a text whose size was already accepted.
 fn check_content(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
     type Sign = fn(&str) -> bool;
     let signs: [(Sign, Refusal); 5] = [
@@ -165,8 +168,8 @@ fn check_content(text: &str, prior: Option<&str>) -> Result<(), Refusal> {
     found.or_else(|| prior.and_then(same)).map_or(Ok(()), Err)
 }
 
-/// Strips and redacts a text until neither changes it: removing a wrapper may expose a secret, and redaction may leave
-/// a new wrapper. Returns an empty text if the text still changes after 32 rounds.
+/// Strips and redacts a text until it no longer changes. Several rounds may be needed, because stripping may expose a
+/// secret, and redaction may leave new text to strip. Returns an empty text if the text still changes after 32 rounds.
 fn clean(text: String, standard: &Standard<'_>) -> String {
     let mut text = text;
     for _ in 0..32 {
@@ -182,7 +185,8 @@ fn clean(text: String, standard: &Standard<'_>) -> String {
     String::new()
 }
 
-/// Cuts a text to `limit` characters, the final `...` included. Returns `None` if the text is short enough.
+/// Cuts a text to `limit` characters. This number includes the `...` at the end. Returns `None` if the text is short
+/// enough.
 fn cut_at(text: &str, limit: u64) -> Option<String> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     text.chars().nth(limit)?;

@@ -1,8 +1,9 @@
 //! Defines how many of the newest messages stay verbatim.
 //!
-//! A [`Keep`] describes the end of the log as a number of messages, turns or tokens. It computes where this end begins.
-//! It counts backwards from the last message, so the running time depends on the length of this end, not of the log.
-//! Whether the log may be cut at that position is decided elsewhere, by [`crate::cut`].
+//! A [`Keep`] is a number of messages, turns or tokens, or a share of the model's window. It computes the position in
+//! the log where the newest messages begin. It counts backwards from the last message. The running time therefore
+//! depends on the number of messages that stay, not on the length of the log. [`crate::cut`] decides whether the log
+//! may be cut at that position.
 
 use std::fmt;
 
@@ -16,8 +17,8 @@ const WHOLE: Whole = (0, "a whole number");
 
 /// How many of the newest messages stay verbatim.
 ///
-/// The text form, also in serde, is like that of a trigger: `messages(6)`, `turns(2)`, `tokens(2000)`, `window(0.25)`.
-/// With 0, no message stays verbatim.
+/// The text form is like that of a trigger: `messages(6)`, `turns(2)`, `tokens(2000)` or `window(0.25)`. Serde uses the
+/// same text form. With 0 messages, turns or tokens, no message stays verbatim.
 ///
 /// ```
 /// use epitome_core::keep::Keep;
@@ -35,11 +36,11 @@ const WHOLE: Whole = (0, "a whole number");
 pub enum Keep {
     /// This number of the newest messages. Messages flagged `skip` do not count.
     Messages(u64),
-    /// This number of the newest turns. Turns with only skipped messages do not count.
+    /// This number of the newest turns. A turn that contains only skipped messages does not count.
     Turns(u64),
-    /// The longest end of the log with at most this number of tokens. Skipped messages are shown, so they count.
+    /// As many of the newest messages as fit in this number of tokens. Skipped messages are shown, so they count.
     Tokens(u64),
-    /// The longest end of the log within this share of the model's window minus its output reserve.
+    /// As many of the newest messages as fit in this share of the model's window minus its output reserve.
     Window(Fraction),
 }
 
@@ -51,13 +52,13 @@ impl Default for Keep {
 }
 
 impl Keep {
-    /// Returns the position in `outlines` where the verbatim part begins; `outlines` starts with the oldest message. 0
-    /// means that all messages stay, and `outlines.len()` means that no message stays. `room` is the model's window
-    /// minus its output reserve; `None` if unknown.
+    /// Returns the index in `outlines` where the verbatim part begins. `outlines` starts with the oldest message. The
+    /// result 0 means that all messages stay. The result `outlines.len()` means that no message stays. `room` is the
+    /// model's window minus its output reserve, in tokens; `None` if unknown.
     ///
-    /// All messages stay if there are fewer than the configured number. They also stay if a share of the window is
-    /// configured and the window is unknown: a message that stays by mistake can still be removed later.
-    /// [`Keep::check`] rejects that case.
+    /// If there are fewer messages than the configured number, all messages stay. All messages also stay if a share of
+    /// the window is configured and the window is unknown. The reason is that a message which stays by mistake can
+    /// still be removed later. [`Keep::check`] rejects a keep with an unknown window.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;
@@ -78,7 +79,7 @@ impl Keep {
         }
     }
 
-    /// Rejects a share of the window if the window is unknown.
+    /// Returns an error if the keep is a share of the window and the window is unknown.
     ///
     /// ```
     /// use epitome_core::keep::Keep;
@@ -115,8 +116,8 @@ fn turns(outlines: &[Outline], n: u64) -> usize {
         if remaining == 0 {
             return i + 1;
         }
-        // A turn counts once a message in it is not skipped. Skipped messages before or after that message belong to
-        // the same turn.
+        // A turn counts if at least one of its messages is not skipped. Skipped messages before or after that message
+        // belong to the same turn.
         if !outline.skip {
             remaining -= 1;
             turn = Some(outline.turn);
@@ -129,7 +130,7 @@ fn tokens(outlines: &[Outline], n: u64) -> usize {
     let mut left = n;
     for (i, outline) in outlines.iter().enumerate().rev() {
         match left.checked_sub(outline.tokens) {
-            // A message with 0 tokens would fit even `tokens(0)`, but that must leave no message.
+            // A message with 0 tokens would fit even `tokens(0)`. But with `tokens(0)`, no message stays.
             Some(rest) if n > 0 => left = rest,
             _ => return i + 1,
         }

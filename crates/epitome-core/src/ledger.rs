@@ -6,7 +6,7 @@
 //! alone, so ranking is cheap and gives the same result on every machine.
 //!
 //! [`crate::local`] appends the names to its summaries. [`crate::inspect`] makes sure that a model's summary contains
-//! them.
+//! the names.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -22,8 +22,8 @@ use crate::reading::{Voice, each_text};
 /// comes first. Names that contain spaces are in quotes.
 pub const ALSO_MENTIONED: &str = "Also mentioned:";
 
-/// Prefix of a line of names in earlier releases. Stored summaries, and lists that callers stored themselves, still
-/// contain it.
+/// Prefix of a line of names that earlier releases wrote. Stored summaries and stored lists may still contain this
+/// prefix.
 const EARLIER_PREFIX: &str = "References:";
 
 /// Returns the text after the prefix, if the line is a list of names with one of the two prefixes. Otherwise returns
@@ -37,8 +37,8 @@ pub(crate) fn lists_names(line: &str) -> bool {
     names_part(line).is_some()
 }
 
-/// Returns a name as written in a line of names: in quotes if it contains spaces, or between backticks if it contains
-/// spaces and quotes.
+/// Returns a name in the form that a line of names contains. A name with spaces is in quotes. A name with spaces and
+/// quotes is between backticks.
 pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
     match name.contains(char::is_whitespace) {
         true if !name.contains('"') => Cow::Owned(format!("\"{name}\"")),
@@ -47,11 +47,11 @@ pub(crate) fn listed_as(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// Maximum number of bytes of a line of names, for readability. Further names start a new line.
+/// Maximum length of a line of names, in bytes. Longer lines are hard to read, so further names start a new line.
 const LISTED: usize = 900;
 
-/// Returns one or more lines of names, each name written by [`listed_as`]. If `before` is a line of names, the result
-/// begins with its names, after the current prefix.
+/// Returns one or more lines of names. The caller passes each name as returned by [`listed_as`]. If `before` is a line
+/// of names, the result begins with the names of `before`, after the current prefix.
 pub(crate) fn listing<N: AsRef<str>>(before: &str, names: &[N]) -> String {
     let mut lines =
         names_part(before).map_or_else(|| before.to_owned(), |part| format!("{ALSO_MENTIONED}{part}"));
@@ -82,10 +82,10 @@ pub(crate) fn listed(line: &str) -> Option<Vec<&str>> {
     Some(names)
 }
 
-/// Maximum number of names that a ledger contains after a message is read.
+/// Number of names that remain in a ledger after names are evicted. Before that, a ledger can contain 25 % more names.
 pub const MOST_NAMES: usize = 1_000;
 
-/// Maximum length in bytes of a recorded command. A longer command is a script, which is unlikely to be run again
+/// Maximum length of a recorded command, in bytes. A longer command is a script, and a script is seldom run again
 /// unchanged.
 const COMMAND: usize = 80;
 
@@ -103,12 +103,12 @@ const COMMAND: usize = 80;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     names: BTreeMap<String, NameStats>,
-    /// Position of the last message read.
+    /// Position of the message that was read last.
     now: Seq,
 }
 
-/// Where and how often a name occurred. It is serialized as an array without field names, because a ledger is stored
-/// with every summary.
+/// Where and how often a name occurred. It is serialized as an array without field names, to save space: a ledger is
+/// stored with every summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "NameRow")]
 struct NameStats {
@@ -116,7 +116,7 @@ struct NameStats {
     count: u32,
     first: Seq,
     last: Seq,
-    /// Number of messages that call a tool with the name. `last_call` is the position of the last of these messages.
+    /// Number of messages that call a tool with the name. The position of the last of these messages is in `last_call`.
     calls: u32,
     last_call: Seq,
     user: bool,
@@ -135,7 +135,7 @@ impl From<NameStats> for NameRow {
 impl NameStats {
     /// Records one more occurrence.
     fn record(&mut self, now: Seq, voice: Voice<'_>) {
-        // Counts messages, not occurrences, because a list may repeat one name on every line.
+        // Counts each message only once, because a list in a message may repeat a name on every line.
         if self.last != now || self.count == 0 {
             self.count = self.count.saturating_add(1);
         }
@@ -158,7 +158,7 @@ impl Ledger {
         names.fold(0, usize::saturating_add)
     }
 
-    /// Reads one more message. A message without a `seq` gets the position after the last message.
+    /// Reads one more message. If the message has no `seq`, it gets the position after the last message.
     pub fn read(&mut self, message: &Message) {
         self.now = if message.seq == 0 { self.now.saturating_add(1) } else { message.seq.max(self.now) };
         if message.skip {
@@ -173,7 +173,7 @@ impl Ledger {
         if let Voice::Call { key: "command", .. } = voice
             && let Some(line) = text.lines().next()
         {
-            // The folder of the command is recorded as a name of its own.
+            // A leading `cd folder &&` is removed. The folder is recorded as a separate name.
             let folder = line.strip_prefix("cd ").and_then(|line| line.split_once("&& "));
             let command = folder.map_or(line, |(_, command)| command).trim();
             if command.contains(' ') && command.len() <= COMMAND && !command.contains("<<") {
@@ -228,7 +228,8 @@ impl Ledger {
         });
     }
 
-    /// Merges a ledger of later messages. For a name in both, the entry with the later occurrence is used.
+    /// Merges a ledger of later messages into this ledger. If both ledgers contain a name, the entry with the later
+    /// occurrence is used.
     pub fn join(&mut self, newer: &Self) {
         for (text, seen) in &newer.names {
             let own = self.names.entry(text.clone()).or_insert(*seen);
@@ -241,7 +242,7 @@ impl Ledger {
         self.prune(MOST_NAMES);
     }
 
-    /// Returns all names, the most likely needed first.
+    /// Returns all names. The name that is most likely to be needed comes first.
     pub fn ranked(&self) -> impl Iterator<Item = &str> {
         let mut ranked: Vec<(f64, &str)> =
             self.names.iter().map(|(text, seen)| (self.worth(text, seen), text.as_str())).collect();
@@ -295,7 +296,7 @@ impl Ledger {
             NameKind::Number if printed => -1.5,
             // A line number is useful only together with its line, so it ranks low.
             NameKind::Line if printed => -3.0,
-            // The next edit changes the line number.
+            // The next edit of the file changes its line numbers.
             NameKind::Line => -1.0,
             // Commands are long and are seldom run again unchanged.
             NameKind::Command => -1.8,
@@ -304,7 +305,7 @@ impl Ledger {
         if printed && text.contains(' ') {
             worth -= 1.0;
         }
-        // Approximates the token count, independent of the tokenizer.
+        // Approximates the number of tokens by the length. The ranking therefore does not depend on the tokenizer.
         worth - 0.75 * ln(2.0 + text.len() as f64 / 4.0)
     }
 }

@@ -1,9 +1,9 @@
-//! The decision logic of Epitome: when a summary is due, where a message log may be cut, what a context contains,
-//! how a message list is condensed, and which summaries are accepted.
+//! The decision logic of Epitome. It decides when a summary is due, where a message log may be cut, what a context
+//! contains, how a message list is condensed, and which summaries are accepted.
 //!
 //! Epitome keeps long agent conversations within a model's context window. This crate contains only pure functions: no
-//! IO, clock, async runtime or environment variables. The same input produces the same decision on every machine, so
-//! every rule can be tested without a database, a model or a delay.
+//! IO, clock, async runtime or environment variables. The same input produces the same decision on every machine. Every
+//! rule can therefore be tested without a database, a model or a delay.
 //!
 //! # From a log to a context
 //!
@@ -39,13 +39,13 @@
 //! let NextStep::Summarize(plan) = &step else { panic!("due at 20") };
 //! assert_eq!((plan.span.from, plan.span.through), (1, 20));
 //!
-//! // 3. A model or the built-in extractive summarizer writes the summary. Then the slot is settled.
+//! // 3. A model or the built-in extractive summarizer writes the summary. Then `settle` advances the slot.
 //! let mut extracts = Extracts::default();
 //! log[..20].iter().for_each(|message| extracts.read(message));
 //! let text = extracts.summarize(slot.limit, &counter);
 //! step.settle(&slot, &mut state, &shapes, None);
 //!
-//! // 4. The conversation in 300 tokens: the summary, and the messages after it.
+//! // 4. A context of 300 tokens contains the summary and the messages after the summary.
 //! let mut texts = ContextTexts::new(&counter, &log).with_summary(20, text);
 //! let candidates = texts.candidates();
 //! let session = SessionShape::whole(Cuts::new(&shapes, tracker.cut_at_end()), &candidates);
@@ -57,10 +57,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # From a long list to a shorter one
+//! # From a long list to a shorter list
 //!
-//! An agent that stores its own history needs no log. [`condense`] shortens its message list before a model call; its
-//! module page has an example. [`local`] writes summaries without a model.
+//! An agent that stores its own history needs no log. [`condense`] shortens the agent's message list before a model
+//! call. The documentation of that module has an example. [`local`] writes summaries without a model.
 //!
 //! # Reading order
 //!
@@ -72,11 +72,11 @@
 //! | [`track`] | Which tool calls are open, and where may the log be cut? |
 //! | [`cut`] | Which of the legal cuts is chosen? |
 //! | [`trigger`], [`economic`], [`keep`] | When is a summary due, and which messages stay verbatim? |
-//! | [`slot`] | Which summaries are configured, and how far does each one reach? |
+//! | [`slot`] | Which summaries are configured, and which messages does each summary cover? |
 //! | [`plan`] | Which messages are summarized next? |
 //! | [`context`] | Which messages and summaries fit the agent's budget? |
-//! | [`view`] | How does a selection become a list that every provider accepts? |
-//! | [`strategy`], [`condense`] | How is a message list shortened inline? |
+//! | [`view`] | How do the selected messages become a list that every provider accepts? |
+//! | [`strategy`], [`condense`] | How is a message list shortened before a model call? |
 //! | [`prompt`] | Which prompt is sent to the summarizing model? |
 //! | [`inspect`] | Is the model's answer a usable summary? |
 //! | [`redact`] | Which text must not appear in a summary? |
@@ -88,7 +88,7 @@
 //! | [`context_texts`] | Where are message and summary texts stored while a context is assembled? |
 //! | [`valid`] | Which message lists would a provider reject? |
 //!
-//! Examples describe a session in one line, such as `u a(x) r(x)`; the `drawing` module of the test kit documents the
+//! Examples describe a session in one line, such as `u a(x) r(x)`. The `drawing` module of the test kit documents this
 //! notation.
 //!
 //! # Glossary
@@ -98,14 +98,14 @@
 //! | message | One entry of the log: `seq` (consecutive, from 1), role, author, parts, flags, timestamp. |
 //! | turn | A user message and every message up to the next user message. Messages before the first user message are turn 0. |
 //! | part | Text, reasoning, a tool call, a tool result, or media. |
-//! | outline | The shape of a message without its text: all that planning needs. |
+//! | outline | The shape of a message without its text. Planning needs only outlines. |
 //! | cut | A position where the log may be divided. |
-//! | batch | The tool calls of one reply and their results. They always stay together or are removed together. |
+//! | batch | The tool calls of one reply and their results. A cut never divides a batch. |
 //! | stray | A tool result without a matching open call, or a repeated call. It stays in the log but is never sent. |
 //! | slot | The configuration of one summary of a session: trigger, keep, limit, scope. |
 //! | scope | The messages that a slot covers: the whole session, or one author's messages. |
-//! | firing | A trigger event. It is identified by the message at which a slot became due. |
-//! | span | A run of messages, `from..=through`. |
+//! | firing | A trigger event. It is identified by the position of the message at which a slot became due. |
+//! | span | Consecutive messages, written as `from..=through`. |
 //! | summary | A text that covers the messages `1..=through` of its scope. |
 //! | context | What the agent receives: pinned messages, a summary and recent messages, within a token budget. |
 //! | condense | To shorten a message list before a model call. The result is a valid list. |
@@ -115,9 +115,8 @@
 //!
 //! # What this crate does not depend on
 //!
-//! This crate depends on no provider, store, protocol or clock. The message format of a provider is the job of a
-//! dialect. [`plan`], [`cut`], [`trigger`] and [`context`] read outlines and sizes, never text. No input makes this
-//! crate panic.
+//! This crate depends on no provider, store, protocol or clock. Dialects handle the message formats of providers.
+//! [`plan`], [`cut`], [`trigger`] and [`context`] read outlines and sizes, never text. No input makes this crate panic.
 
 pub mod condense;
 pub mod context;

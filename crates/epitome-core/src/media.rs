@@ -1,41 +1,44 @@
 //! Estimates how many tokens an image, audio clip, video or document costs.
 //!
-//! Media are sent as base64, but no provider reads them as text: a 1 MB image is about 1,600 tokens, not
-//! 333,000. The price depends on the provider and the model, so this is an estimate. It is slightly too high
-//! rather than too low:
+//! Media are sent as base64, but providers do not read them as text. A 1 MB image costs about 1,600 tokens, not
+//! 333,000. The exact number depends on the provider and the model, so this module only estimates it. The estimates are
+//! slightly too high rather than too low:
 //!
 //! | medium | tokens |
 //! | --- | --- |
-//! | image | the largest of three rules, at most [`IMAGE_MOST`] |
-//! | | Claude: 1 per 28 × 28 patch |
-//! | | GPT: 85, and 170 per 512 × 512 tile, at most eight tiles |
-//! | | Gemini: 258 per 768 × 768 tile |
+//! | image | the largest result of the three rules below, at most [`IMAGE_MOST`] |
+//! | image, rule of Claude | 1 per patch of 28 × 28 pixels |
+//! | image, rule of GPT | 85, plus 170 per tile of 512 × 512 pixels, for at most eight tiles |
+//! | image, rule of Gemini | 258 per tile of 768 × 768 pixels |
 //! | image of unknown size | [`IMAGE_UNKNOWN`] |
-//! | audio | 32 per second: 1 per 125 bytes, or 1 per 500 bytes if uncompressed |
-//! | video | 300 per second: 1 per 400 bytes |
+//! | audio | 32 per second, estimated as 1 per 125 bytes, or 1 per 500 bytes if uncompressed |
+//! | video | 300 per second, estimated as 1 per 400 bytes |
 //! | text | 1 per 3 bytes |
 //! | PDF and anything else | 1 per 10 bytes, at least [`PAGE`] |
-//! | audio, video, document of unknown size | [`AUDIO_UNKNOWN`], [`VIDEO_UNKNOWN`], [`DOCUMENT_UNKNOWN`] |
+//! | audio of unknown size | [`AUDIO_UNKNOWN`] |
+//! | video of unknown size | [`VIDEO_UNKNOWN`] |
+//! | document of unknown size | [`DOCUMENT_UNKNOWN`] |
 //!
-//! Two cases cost more than this estimate. They are left out because the caller must select them by name:
-//! GPT's `detail: original` (up to 10,000 patches) and GPT-4o mini, which charges a multiple.
+//! Two cases cost more than this estimate: GPT's `detail: original` (up to 10,000 patches), and GPT-4o mini, which
+//! charges a multiple. They are left out because the caller must select them by name.
 //!
-//! An image's dimensions come from the sender, or from the first bytes of a PNG, GIF, JPEG or WebP file.
-//! Nothing else is decoded, and invalid data never causes an error.
+//! An image's dimensions come from the sender, or from the first bytes of a PNG, GIF, JPEG or WebP file. No other data
+//! are decoded, and invalid data never cause an error.
 
 use crate::message::{Media, MediaSource, Tokens};
 
-/// Maximum estimate for one image, in tokens: what Claude charges for 2576 pixels on the long edge.
+/// Maximum estimate for one image, in tokens. Claude charges this number for an image whose longer edge has 2,576
+/// pixels.
 pub const IMAGE_MOST: Tokens = 4_784;
-/// Estimate for an image of unknown size, in tokens: what most models charge for a large one.
+/// Estimate for an image of unknown size, in tokens. Most models charge this number for a large image.
 pub const IMAGE_UNKNOWN: Tokens = 1_600;
-/// Estimate for audio of unknown size, in tokens: one minute.
+/// Estimate for audio of unknown size, in tokens. It corresponds to one minute.
 pub const AUDIO_UNKNOWN: Tokens = 1_920;
-/// Estimate for video of unknown size, in tokens: one minute.
+/// Estimate for video of unknown size, in tokens. It corresponds to one minute.
 pub const VIDEO_UNKNOWN: Tokens = 18_000;
 /// Estimate for a full document page, in tokens. Claude charges a page both as text and as an image.
 pub const PAGE: Tokens = 3_000;
-/// Estimate for a document of unknown size, in tokens: five pages.
+/// Estimate for a document of unknown size, in tokens. It corresponds to five pages.
 pub const DOCUMENT_UNKNOWN: Tokens = 5 * PAGE;
 
 /// Maximum number of base64 characters searched for an image's dimensions. In a photograph the dimensions come after
@@ -76,8 +79,8 @@ pub fn tokens(media: &Media) -> Tokens {
     }
 }
 
-/// Returns an image's width and height in pixels: from the sender if set, otherwise from the file's first
-/// bytes.
+/// Returns an image's width and height in pixels. If the sender set no size, it is read from the first bytes of the
+/// file. Returns `None` if the size is unknown.
 ///
 /// ```
 /// use epitome_core::media;
@@ -96,7 +99,7 @@ pub fn dimensions(media: &Media) -> Option<(u32, u32)> {
 }
 
 fn image((width, height): (u32, u32)) -> Tokens {
-    // Both factors fit in 32 bits, so no product of two overflows.
+    // Both factors fit in 32 bits, so their product fits in 64 bits.
     let tiles = |edge: u32| u64::from(width.div_ceil(edge)) * u64::from(height.div_ceil(edge));
     let claude = tiles(28);
     let gpt = 85 + 170 * tiles(512).min(8);
@@ -202,18 +205,18 @@ fn webp(bytes: &mut impl Iterator<Item = u8>) -> Option<(u32, u32)> {
     }
 }
 
-/// Walks the segments of a JPEG up to the frame header. `marker` is the second byte of the first segment.
+/// Reads the segments of a JPEG file up to the frame header. `marker` is the second byte of the first segment.
 fn jpeg(mut marker: u8, bytes: &mut impl Iterator<Item = u8>) -> Option<(u32, u32)> {
     loop {
         while marker == 0xff {
             marker = bytes.next()?;
         }
         match marker {
-            // Markers without a payload.
+            // These markers have no payload.
             0x00 | 0x01 | 0xd0..=0xd8 => {}
-            // The image ends or its pixel data begins before a frame header was found.
+            // The image ends, or its pixel data begins, before a frame header was found.
             0xd9 | 0xda => return None,
-            // A frame header. The three excluded markers lie in the same range but are not frame headers.
+            // This is a frame header. The three excluded markers lie in the same range but are not frame headers.
             0xc0..=0xcf if !matches!(marker, 0xc4 | 0xc8 | 0xcc) => {
                 let [_, _, _, h0, h1, w0, w1] = take(bytes)?;
                 return Some((u16::from_be_bytes([w0, w1]).into(), u16::from_be_bytes([h0, h1]).into()));

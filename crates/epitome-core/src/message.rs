@@ -1,12 +1,11 @@
-//! Defines sessions' messages and their parts.
+//! Defines the messages of a session, and the parts of a message.
 //!
-//! A [`Message`] is one entry of a session's append-only log: the author, the role, and the [`Part`]s. Providers
-//! represent tool calls and their results in different ways. In this type, calls and results are always parts of a
-//! message, so each rule needs only one implementation.
+//! A [`Message`] is one entry of a session's append-only log. It contains the author, the role and the [`Part`]s.
+//! Providers represent tool calls and their results in different ways. In a [`Message`], calls and results are always
+//! parts, so each rule needs only one implementation.
 //!
-//! This module does not validate *sequences* of messages. Orphaned results, unanswered calls and similar are
-//! allowed here; [`crate::track`] handles them. [`Message::check`] rejects only messages that are invalid on
-//! their own.
+//! This module does not validate *sequences* of messages. A message may contain an orphaned result or an unanswered
+//! call: [`crate::track`] handles such defects. [`Message::check`] rejects only messages that are invalid on their own.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,8 +14,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// A message's position in its session, consecutive from 1. Used as a *cut*, it means the position just after that
-/// message, and 0 means the position before the first message.
+/// A message's position in its session. Positions are consecutive and start at 1. As a *cut*, a position `n` means the
+/// cut directly after message `n`, and 0 means the cut before the first message.
 pub type Seq = u64;
 
 /// A number of tokens, counted by a [`crate::tokens::Counter`].
@@ -66,7 +65,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// Returns the range `from..=through`, or `None` if it is empty or starts at 0.
+    /// Returns the range `from..=through`, or `None` if the range is empty or starts at 0.
     pub fn new(from: Seq, through: Seq) -> Option<Self> {
         (from >= 1 && from <= through).then_some(Self { from, through })
     }
@@ -83,7 +82,7 @@ impl Span {
     }
 }
 
-/// A span as deserialized, before it is validated.
+/// A span that was deserialized and is not yet validated.
 #[derive(Deserialize)]
 struct Ends {
     from: Seq,
@@ -109,7 +108,7 @@ impl fmt::Display for Span {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Instructions that apply to the whole session. At the start of a session they are never condensed.
+    /// Instructions that apply to the whole session. System messages at the start of a session are never condensed.
     System,
     /// The same as `System`. Some providers use this name.
     Developer,
@@ -119,18 +118,18 @@ pub enum Role {
     Assistant,
     /// A tool's answer.
     Tool,
-    /// An author who may be a user or an assistant, as in Honcho's sessions. The role counts as `User` until a context
-    /// request names the assistant.
+    /// An author that may be a user or an assistant, as in Honcho's sessions. The message counts as a user message
+    /// until a context request names its author as the assistant.
     Peer,
 }
 
 impl Role {
-    /// Returns whether a message of this role starts a turn: user and peer.
+    /// Returns whether a message of this role starts a turn. This is true for `User` and `Peer`.
     pub fn is_user(self) -> bool {
         matches!(self, Self::User | Self::Peer)
     }
 
-    /// Returns whether a message of this role contains instructions: system and developer.
+    /// Returns whether a message of this role contains instructions. This is true for `System` and `Developer`.
     pub fn is_system(self) -> bool {
         matches!(self, Self::System | Self::Developer)
     }
@@ -163,15 +162,15 @@ pub enum Part {
         /// The text.
         text: String,
     },
-    /// The model's reasoning. It belongs to the tool loop that it started, and is never summarized.
+    /// The model's reasoning. It belongs to the tool loop that it started. It is never summarized.
     Thinking {
         /// The reasoning text; empty if the provider hides it.
         text: String,
-        /// The provider's signature of this block. Without it the provider rejects the block.
+        /// The provider's signature of this block. Without the signature, the provider rejects the block.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         signature: Option<String>,
-        /// The id from OpenAI's Responses API; empty if the item had none. Only that API sets an id on
-        /// reasoning, so a present id also shows that the signature is OpenAI's.
+        /// The id from OpenAI's Responses API. It is an empty text if the API sent no id, and `None` if the reasoning
+        /// comes from another API. A present id therefore also shows that the signature is OpenAI's.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         id: Option<String>,
         /// Whether the provider encrypted the reasoning. If true, `signature` contains the whole encrypted reasoning.
@@ -222,8 +221,8 @@ impl Part {
 pub struct ToolCall {
     /// The id that the result refers to: `id` in most dialects, `call_id` in OpenAI's Responses API.
     pub id: CallId,
-    /// The second id that some dialects give a call (`id` in OpenAI's Responses API). A result may refer to the call by
-    /// this id too.
+    /// The second id of a call. Only some dialects set it: in OpenAI's Responses API, it is `id`. A result may refer to
+    /// the call by this id too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_id: Option<CallId>,
     /// The tool's name.
@@ -235,8 +234,8 @@ pub struct ToolCall {
 impl ToolCall {
     /// Returns the arguments as a JSON object, the only form that every provider accepts.
     ///
-    /// An object is returned unchanged. Empty arguments become `{}`. Anything else is wrapped in an object,
-    /// so that no content is lost. The log stores the original text.
+    /// A JSON object is returned unchanged. An empty text becomes `{}`. Any other text is wrapped in an object, so that
+    /// no content is lost. The log stores the original text.
     ///
     /// ```
     /// # use epitome_core::message::{Part, ToolCall};
@@ -263,12 +262,13 @@ impl ToolCall {
     }
 }
 
-/// Maximum nesting depth of arguments that are treated as JSON. `serde_json` and similar parsers stop at 128
-/// levels, and the request around the arguments adds levels too.
+/// Maximum nesting depth of arguments that are treated as JSON. `serde_json` and similar parsers allow at most 128
+/// levels, and the request around the arguments also adds levels.
 const DEEPEST: usize = 100;
 
-/// Returns whether every JSON parser accepts the text. A quick check accepts unpaired surrogates and numbers
-/// out of range, so a text that may contain either is parsed completely.
+/// Returns whether every JSON parser accepts the text. A quick check is enough for most texts. But this check wrongly
+/// accepts unpaired surrogates and numbers that are out of range. A text that may contain them is therefore parsed
+/// completely.
 fn is_json(text: &str) -> bool {
     if is_deep(text) {
         return false;
@@ -331,27 +331,28 @@ pub enum Content {
     Media(Media),
 }
 
-/// An image, audio clip, video or document. Stored and forwarded, never read.
+/// An image, audio clip, video or document. Epitome stores and forwards media. The content is read only to estimate the
+/// size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Media {
     /// The MIME type, such as `image/png`.
     pub mime: String,
-    /// Where the bytes are.
+    /// The location of the content.
     pub source: MediaSource,
     /// Width and height in pixels, if the sender provided them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<(u32, u32)>,
 }
 
-/// Where the bytes of a medium are.
+/// The location of the content of a medium.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MediaSource {
-    /// In the message, as base64.
+    /// The content is in the message, as base64.
     Base64(String),
-    /// At a URL that the provider fetches.
+    /// The content is at a URL, and the provider fetches it.
     Url(String),
-    /// Stored by the provider under this file id.
+    /// The provider stores the content under this file id.
     File(String),
 }
 
@@ -370,12 +371,12 @@ pub enum MediaSource {
 /// ```
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Message {
-    /// Position in the session, from 1; 0 until the session assigns it.
+    /// Position in the session, from 1. It is 0 until the session assigns a position.
     #[serde(default)]
     pub seq: Seq,
-    /// The role in which it was sent.
+    /// The role in which the message was sent.
     pub role: Role,
-    /// The author, if it is more specific than the role.
+    /// The author; `None` if only the role is set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Author>,
     /// The content.
@@ -383,7 +384,8 @@ pub struct Message {
     /// Whether the message is always shown verbatim, regardless of the session's length.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// Whether the message is shown only while it is recent. It is never summarized, and triggers do not count it.
+    /// Whether the message is shown only while it is recent. Such a message is never summarized, and triggers do not
+    /// count it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub skip: bool,
     /// When the message was sent. The triggers `every` and `idle` measure time from this timestamp.
@@ -392,9 +394,9 @@ pub struct Message {
     /// The caller's own data, stored and returned unchanged.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub metadata: Map<String, Value>,
-    /// Fields of the source dialect that have no place in this type: unknown fields and unusual spellings.
-    /// They are needed to return the message as it was received. Only dialects read and write them; API
-    /// answers omit them and they count no tokens.
+    /// Fields of the source dialect that have no equivalent in this type: unknown fields and unusual spellings. With
+    /// these fields, a dialect can return the message exactly as it was received. Only dialects read and write them.
+    /// API responses omit them, and their tokens are not counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wire: Option<Box<Value>>,
 }
@@ -435,7 +437,7 @@ impl Message {
         Self::new(Role::Tool, [Part::result(id, text)])
     }
 
-    /// Returns its tool calls, in order.
+    /// Returns the tool calls of the message, in order.
     pub fn calls(&self) -> impl Iterator<Item = &ToolCall> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolCall(call) => Some(call),
@@ -443,7 +445,7 @@ impl Message {
         })
     }
 
-    /// Returns its tool results, in order.
+    /// Returns the tool results of the message, in order.
     pub fn results(&self) -> impl Iterator<Item = &ToolResult> {
         self.parts.iter().filter_map(|part| match part {
             Part::ToolResult(result) => Some(result),
@@ -451,7 +453,7 @@ impl Message {
         })
     }
 
-    /// Rejects a message that is invalid regardless of the messages around it.
+    /// Returns an error if the message is invalid on its own. The messages around it are not considered.
     pub fn check(&self, limits: &Limits) -> Result<(), MessageError> {
         for (at, part) in self.parts.iter().enumerate() {
             let (kind, at_home, allowed) = match part {
@@ -496,7 +498,7 @@ impl Message {
         Ok(())
     }
 
-    /// Returns the size in bytes of its parts, author and wire data, without metadata.
+    /// Returns the size of the message's parts, author and wire data in bytes. Metadata are not included.
     pub fn bytes(&self) -> u64 {
         let media = |m: &Media| {
             m.mime.len()
@@ -531,8 +533,8 @@ impl Message {
         (parts + wire + self.author.as_ref().map_or(0, |author| author.len())) as u64
     }
 
-    /// Estimates the memory that the message occupies, in bytes: its content and the structures around it.
-    /// For callers that hold many messages.
+    /// Estimates the memory use of the message in bytes: the content and the data structures around it. Callers that
+    /// hold many messages use this to limit their memory.
     pub fn memory(&self) -> usize {
         let within = |part: &Part| match part {
             Part::ToolResult(result) => result.content.len().saturating_mul(size_of::<Content>()),
@@ -552,8 +554,8 @@ impl Message {
     }
 }
 
-/// Estimates the memory of a JSON value in bytes. It exceeds the JSON text: `1,` is a whole [`Value`] in
-/// memory.
+/// Estimates the memory use of a JSON value in bytes. It is larger than the JSON text: in an array, the two bytes `1,`
+/// become a whole [`Value`].
 pub fn value_memory(value: &Value) -> usize {
     let within: usize = match value {
         Value::Null | Value::Bool(_) | Value::Number(_) => 0,
@@ -583,7 +585,7 @@ fn map_memory(fields: &Map<String, Value>) -> usize {
 pub struct Limits {
     /// Maximum size of a message's parts, author and wire data, in bytes.
     pub message: u64,
-    /// Maximum size of its metadata as JSON, in bytes.
+    /// Maximum size of a message's metadata as JSON, in bytes.
     pub metadata: u64,
 }
 
@@ -593,11 +595,11 @@ impl Default for Limits {
     }
 }
 
-/// Reasons why a message is rejected. In all cases the caller must fix the message before it is sent again.
+/// Reasons why a message is rejected. In all cases, the caller must fix the message before sending it again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MessageError {
-    /// A part that is not allowed in this role.
+    /// The part is not allowed in a message of this role.
     #[error(
         "parts[{at}]: a {kind} part is not allowed in a {role} message; it is allowed in {allowed} messages"
     )]
@@ -619,18 +621,18 @@ pub enum MessageError {
         /// The empty field.
         field: &'static str,
     },
-    /// A message without parts.
+    /// The message has no parts.
     #[error("parts: is empty; a message needs at least one part")]
     NoParts,
-    /// An author with an empty name.
+    /// The author's name is empty.
     #[error("author: is empty; set a name, or leave the field out")]
     NoAuthor,
-    /// More bytes than allowed.
+    /// A field has more bytes than allowed.
     #[error("{field}: {bytes} bytes; at most {limit} are allowed")]
     TooLarge {
         /// The field that is too large.
         field: &'static str,
-        /// Its size in bytes.
+        /// Size of the field in bytes.
         bytes: u64,
         /// The limit in bytes.
         limit: u64,

@@ -1,12 +1,12 @@
 //! Finds names that a summary must preserve verbatim.
 //!
-//! An agent that reads "the file we edited" cannot continue. An agent that reads `src/auth/session.rs` can. This module
-//! finds paths, URLs, ids, identifiers, numbers with a unit or label, error messages, and names of people and places.
-//! It uses only their shape: one pass over the bytes, without a dictionary or a model. [`crate::ledger`] stores and
-//! ranks them.
+//! An agent that reads "the file we edited" cannot continue. An agent that reads `src/auth/session.rs` can continue.
+//! This module finds paths, URLs, ids, identifiers, numbers with a unit or label, error messages, and names of people
+//! and places. It recognises names by their shape, in one pass over the bytes, with a few short word lists and without
+//! a model. [`crate::ledger`] stores and ranks the names.
 //!
-//! Limits: people and places are recognised by capital letters. In scripts without capitals only names that
-//! are quoted, written in katakana or followed by a title are found.
+//! People and places are recognised by capital letters. In scripts without capital letters, a name is found only if it
+//! is in quotation marks, is written in katakana, or is followed by a title.
 
 use serde::{Deserialize, Serialize};
 
@@ -44,12 +44,12 @@ pub enum NameKind {
 /// A name found in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name<'a> {
-    /// The name exactly as it is written.
+    /// The name exactly as written in the text.
     pub text: &'a str,
-    /// The kind of name.
+    /// The kind of the name.
     pub kind: NameKind,
-    /// False if the text may be an ordinary word at the start of a sentence. Such a word counts as a name only if it
-    /// was found as a name elsewhere before.
+    /// False if the text may also consist of ordinary words, for example at the start of a sentence. The ledger records
+    /// such a text only if the ledger already contains it, or if a tool is called with it.
     pub sure: bool,
 }
 
@@ -68,8 +68,8 @@ pub fn names(text: &str) -> Vec<Name<'_>> {
     found
 }
 
-/// Calls `found` with each name. `speech` is false for tool output. It contains many capitalised words that are not
-/// names, so people and places are searched only if `speech` is true.
+/// Calls `found` with each name. `speech` is false for tool output. Tool output contains many capitalised words that
+/// are not names. Therefore people and places are searched only if `speech` is true.
 pub(crate) fn each_name<'a>(text: &'a str, speech: bool, found: impl FnMut(Name<'a>)) {
     scan::Scanner::new(text, speech, found).scan();
 }

@@ -1,75 +1,76 @@
-//! Describes a message's shape without its text, and sums over shapes.
+//! Defines the shape of a message without its text, and sums over shapes.
 //!
-//! The shape contains everything needed to divide a log correctly: call pairs, order and sizes. Planning therefore sees
-//! [`Outline`]s and never text. A store can plan for a long session without loading its messages, and a test can
-//! describe an outline in a short text. [`crate::track::Tracker`] creates the outline when a message is added, and the
-//! store keeps it next to the message.
+//! The shape contains everything that is needed to divide a log correctly: call pairs, order and sizes. Planning
+//! therefore reads [`Outline`]s and never text. A store can plan for a long session without loading its messages. A
+//! test can describe an outline in a short text. [`crate::track::Tracker`] creates the outline when a message is added,
+//! and the store saves the outline with the message.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::{Author, Role, Seq, Timestamp, Tokens};
 
-/// What a cut at some position would separate.
+/// What a cut at a position would separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cut {
-    /// The cut separates a call from its result. It is never allowed: every provider rejects the remaining messages.
+    /// The cut separates a call from its result. Such a cut is never allowed, because every provider rejects the
+    /// remaining messages.
     InCall,
-    /// The cut separates a tool loop from the reasoning that started it. It is allowed only if no other cut fits. If it
-    /// is used, the loop's reasoning is removed from the view.
+    /// The cut separates a tool loop from the reasoning that started the loop. Such a cut is allowed only if no other
+    /// cut fits. If it is used, the reasoning of the loop is removed from the view.
     InLoop,
     /// The cut separates nothing that belongs together.
     Legal,
 }
 
 // fields: stores save one row per message with these columns; nested structs would have to be flattened again.
-/// A message's shape without its text: the input of planning.
+/// The shape of a message, without its text. Outlines are the input of planning.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Outline {
-    /// Its position in the session.
+    /// Position of the message in the session.
     pub seq: Seq,
-    /// Its role.
+    /// Role of the message.
     pub role: Role,
-    /// Its author. A result belongs to the author of its call.
+    /// Author of the message. A result belongs to the author of its call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub author: Option<Author>,
-    /// The turn that contains it; 0 before the first user message.
+    /// The turn that contains the message; 0 before the first user message.
     pub turn: u64,
-    /// Its size in tokens as sent to the agent, message overhead included.
+    /// Number of tokens of the message as it is sent to the agent, message overhead included.
     pub tokens: Tokens,
-    /// The tokens of all messages before it in the log.
+    /// Number of tokens of all earlier messages in the log.
     pub before: Tokens,
-    /// Characters of its text, calls and results, without reasoning and media.
+    /// Number of characters of the text, calls and results. Reasoning and media are not counted.
     pub chars: u64,
-    /// Characters of its longest part, trimmed.
+    /// Number of characters of the longest part, without spaces at its ends.
     pub longest: u64,
     /// Number of calls that the message opens.
     pub calls: u32,
-    /// Number of calls that the message answers. When a batch is shown, each of its unanswered calls gets a placeholder
-    /// result.
+    /// Number of calls that the message answers. A batch may contain more calls than answers: when it is shown, each
+    /// unanswered call gets a placeholder result.
     pub answers: u32,
-    /// Number of the answered calls that the message's own author made.
+    /// Number of calls that the message answers and that its own author made.
     pub own_answers: u32,
-    /// Number of calls without a result after this message, in the whole log.
+    /// Number of open calls after this message, in the whole log.
     pub open: u32,
-    /// Number of calls by its author without a result after this message.
+    /// Number of open calls of the message's author after this message.
     pub own_open: u32,
-    /// Whether it is one of the system and developer messages at the start of the session, which are always
-    /// shown.
+    /// Whether the message is a leading message: one of the system and developer messages at the start of the session.
+    /// Leading messages are always shown.
     pub leading: bool,
-    /// Whether it starts a turn.
+    /// Whether the message starts a turn.
     pub opens_turn: bool,
-    /// Whether it contains reasoning.
+    /// Whether the message contains reasoning.
     pub thinking: bool,
-    /// Whether no part of it can be shown: it only repeats calls or answers missing ones.
+    /// Whether no part of the message can be shown, because it only repeats calls or answers calls that do not exist.
     pub stray: bool,
-    /// Whether it is always shown.
+    /// Whether the message is always shown.
     pub pinned: bool,
-    /// Whether it is never summarized and never counted by triggers.
+    /// Whether the message is never summarized and never counted by triggers.
     pub skip: bool,
-    /// What a cut just before this message separates, in the whole log.
+    /// What a cut directly before this message separates, in the whole log.
     pub cut: Cut,
-    /// What a cut just before this message separates among the messages of its author.
+    /// What a cut directly before this message separates among the messages of its author.
     pub own_cut: Cut,
     /// When the message was sent.
     pub at: Timestamp,
@@ -104,15 +105,16 @@ pub struct Totals {
     pub last_seq: Seq,
     /// Timestamp of the last counted message.
     pub last_at: Timestamp,
-    /// Timestamp from which the trigger `every` measures: the last restart, or the first message if there was no
-    /// restart.
+    /// Timestamp from which the trigger `every` measures: the last restart or, without a restart, the first message.
+    /// `None` before the first message.
     pub since: Option<Timestamp>,
-    /// Number of the last counted turn. It makes sure that a turn is counted only once, even if a restart falls inside
+    /// Number of the last counted turn. With this number, a turn is counted only once, even if counting restarts inside
     /// the turn.
     pub last_turn: u64,
 }
 
-/// The serialized form of [`Totals`]: an array without field names, because it is stored for each slot on every append.
+/// The serialized form of [`Totals`]: an array without field names. The form is short because totals are stored for
+/// each slot on every append.
 type TotalsRow = (u64, u64, Tokens, u64, u64, Seq, Timestamp, Option<Timestamp>, u64);
 
 impl From<Totals> for TotalsRow {

@@ -1,47 +1,49 @@
-//! Decides what to summarize next.
+//! Decides which messages are summarized next.
 //!
 //! [`next_step`] returns the span of the next summary, or the reason why no summary is due. Its input is a slot, the
 //! slot's state, and the outlines of the messages after the slot's coverage. Spans follow each other in order. Each
-//! summary extends the previous summary. No span is skipped: a span that failed is planned again.
+//! summary extends the previous summary. No span is skipped: if a summary fails, its span is planned again.
 //!
-//! The planner reads outlines and never text. The only property of the model that it uses is the input size.
+//! The planner reads outlines and never text. The only properties of the model that the planner uses are the sizes in
+//! [`PlanInput`].
 
 use crate::cut::{self, Cuts, Press};
 use crate::message::{Author, Seq, Span, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::slot::{CatchUp, Firing, Scope, Slot, SlotState};
 
-/// Number of pending windows above which `catch_up = join` merges them.
+/// If more trigger events than this are pending, `catch_up = join` merges them.
 const FAR_BEHIND: usize = 10;
 
-/// Input of the planner in addition to the slot.
+/// The input of the planner, in addition to the slot and its state.
 #[derive(Debug, Clone, Copy)]
 pub struct PlanInput<'a> {
-    /// The scope's messages after the coverage, oldest first. Messages before the coverage are ignored. For an author's
-    /// slot, only the messages of that author, for which [`Scope::holds`] returns true.
+    /// The outlines of the slot's messages after the coverage, oldest first. Covered messages are ignored.
+    /// [`Scope::holds`] must return true for every outline: the input for an author's slot contains only messages of
+    /// that author.
     pub outlines: &'a [Outline],
-    /// What a cut after the last outline separates: [`crate::track::Tracker::cut_at_end`], or
-    /// `own_cut_at_end` for an author's slot. `None` if more messages follow that were not passed in.
+    /// What a cut after the last outline separates. This is [`crate::track::Tracker::cut_at_end`] or, for an author's
+    /// slot, `own_cut_at_end`. `None` if `outlines` does not contain the newest message of the slot.
     pub end: Option<Cut>,
     /// The model's window minus its output reserve, in tokens; `None` if unknown. Fractions of the window refer to this
     /// number.
     pub room: Option<Tokens>,
-    /// Maximum number of message tokens that the model can read at once, without the prompt and the prior
-    /// summary.
+    /// Maximum number of message tokens that the model can read at once. The tokens of the prompt and of the prior
+    /// summary are not included.
     pub input: Tokens,
-    /// For a session's slot: the authors whose own summaries replace their messages.
+    /// The authors' own summaries. They replace messages of these authors. Only slots of the whole session use them.
     pub authors: &'a [AuthorSummary],
 }
 
-/// An author's own summary. The summarizer of a session reads it instead of the messages that it covers. A summary that
-/// covers messages after the planned span is not used, because it would describe later events.
+/// An author's own summary. The summarizer of a session reads this summary instead of the messages that it covers. If
+/// the summary covers messages after the planned span, it is not used, because it would describe later events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuthorSummary {
-    /// The author whose messages it covers.
+    /// The author whose messages the summary covers.
     pub author: Author,
-    /// The last message that it covers.
+    /// Position of the last message that the summary covers.
     pub through: Seq,
-    /// Its size in tokens.
+    /// Size of the summary in tokens.
     pub tokens: Tokens,
 }
 
@@ -50,31 +52,31 @@ pub struct AuthorSummary {
 pub enum NextStep {
     /// Write the summary that this plan describes, store the summary, and call [`NextStep::settle`].
     Summarize(SummaryPlan),
-    /// The trigger event needs no summary. Call [`NextStep::settle`] without storing a summary.
+    /// The trigger event needs no summary. Call [`NextStep::settle`], but store no summary.
     Pass {
-        /// The message at which the trigger fired.
+        /// Position of the message at which the slot became due.
         firing: Seq,
-        /// Why no summary is needed.
+        /// The reason why no summary is needed.
         why: NoPlan,
     },
     /// No step is due now.
     Nothing(NoPlan),
 }
 
-/// Why there is nothing to summarize.
+/// The reason why there is nothing to summarize.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoPlan {
-    /// The trigger has not fired since the last summary.
+    /// No trigger event is pending.
     #[error("not due")]
     NotDue,
     /// An earlier summary covers the messages.
-    #[error("an earlier summary already covers its messages")]
+    #[error("an earlier summary already covers the new messages")]
     Covered,
     /// All new messages stay verbatim.
     #[error("all new messages stay verbatim")]
     AllVerbatim,
-    /// All new messages are skipped, or are leading system messages that are always shown.
+    /// Every new message is skipped, or is a leading system message that is always shown.
     #[error("nothing to summarize: all new messages are skipped or always shown")]
     NothingToSay,
     /// A call is open or a tool loop is in progress. A later message will create a legal cut.
@@ -85,19 +87,19 @@ pub enum NoPlan {
 /// The next summary to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SummaryPlan {
-    /// The last message that the prior summary covers; 0 if there is no prior summary. The summarizer reads the prior
-    /// summary first.
+    /// Position of the last message that the prior summary covers; 0 if there is no prior summary. The summarizer reads
+    /// the prior summary first.
     pub prior: Seq,
     /// The messages after `prior` that are summarized. The new summary covers `1..=span.through`.
     pub span: Span,
-    /// What the summarizer reads of the span, in order. Skipped messages and leading system messages are not
-    /// included.
+    /// The sources that the summarizer reads for the span, in order. Skipped messages and leading system messages are
+    /// not included.
     pub sources: Vec<Source>,
-    /// The tokens of the sources.
+    /// Number of tokens of the sources.
     pub tokens: Tokens,
     /// Number of messages in the span that are skipped.
     pub skipped: u64,
-    /// The trigger event that this plan handles: the message at which the trigger fired.
+    /// The trigger event that this plan handles: the position of the message at which the slot became due.
     pub firing: Seq,
     /// Whether this plan completes the trigger event. If false, the plan covers only the first part of the event's
     /// messages.
@@ -105,7 +107,7 @@ pub struct SummaryPlan {
     /// Number of trigger events that this plan completes together.
     pub joined: usize,
     /// Whether the sources are larger than the model's input and no cut can divide them. If true, the prompt must
-    /// shorten them to their head, tail and size.
+    /// shorten the texts of the sources.
     pub oversize: bool,
 }
 
@@ -114,13 +116,13 @@ pub struct SummaryPlan {
 pub enum Source {
     /// Messages, verbatim.
     Messages(Span),
-    /// An author's own summary, in place of all messages of that author that it covers.
+    /// An author's own summary. It replaces all messages of that author that it covers.
     Author(AuthorSummary),
 }
 
 impl NextStep {
-    /// Advances the slot after the summary is stored. `log` contains the scope's messages after the trigger event, at
-    /// least up to the next trigger event: see [`SlotState::settle`].
+    /// Advances the slot after the summary is stored. `log` contains the messages of the slot's scope after the trigger
+    /// event, at least up to the next trigger event: see [`SlotState::settle`].
     pub fn settle(&self, slot: &Slot, state: &mut SlotState, log: &[Outline], room: Option<Tokens>) {
         match self {
             Self::Summarize(plan) if plan.completes => {
@@ -135,7 +137,7 @@ impl NextStep {
 
 /// Returns the plan of the next summary for a slot, or the reason why no summary is needed.
 ///
-/// Call it in a loop until it returns `Nothing`:
+/// Call this function in a loop until it returns `Nothing`:
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -163,7 +165,7 @@ impl NextStep {
 /// assert_eq!(covered, [16, 36, 56]);
 /// ```
 ///
-/// One step in numbers:
+/// This example shows the numbers of a single step:
 ///
 /// ```
 /// use epitome_testkit::drawing::outlines;
@@ -172,7 +174,7 @@ impl NextStep {
 /// use epitome_core::plan::{NextStep, PlanInput, next_step};
 /// use epitome_core::slot::{Slot, SlotState};
 ///
-/// // Message 160 with the defaults: the short summary covers messages up to 140.
+/// // 160 messages are stored, and the short summary covers the messages up to 140.
 /// let slot = Slot::short();
 /// let log = outlines(&"u a ".repeat(80)).unwrap();
 /// let mut state = SlotState::default();
@@ -201,7 +203,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     let mut chosen = (due, window.end_of_window(slot, &due, plan_input));
     let mut joined = 1;
     if slot.catch_up == CatchUp::Join {
-        // Iterates over the pending trigger events, starting with the first. Stops after the last available message.
+        // Visits the pending trigger events, starting with the first. Stops after the last message in `plan_input`.
         let last = plan_input.outlines.last().map_or(0, |outline| outline.seq);
         let after = |firing: &Firing| state.next_firing(slot, firing, plan_input.outlines, plan_input.room);
         let firings =
@@ -210,8 +212,8 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
             for (at, firing) in firings().enumerate().skip(1) {
                 let index = window.end_of_window(slot, &firing, plan_input);
                 let further = match (chosen.1, index) {
-                    // A trigger event is not merged if its window ends at the same position: a later message may still
-                    // create a cut for it.
+                    // A trigger event is not merged if its window ends at the same position as the window before it. A
+                    // later message may still create a cut for this event.
                     (Ok(before), Ok(index)) => index > before && window.sum(index) <= plan_input.input,
                     (Err(_), Ok(index)) => window.sum(index) <= plan_input.input,
                     (_, Err(why)) => {
@@ -241,7 +243,7 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     else {
         return NextStep::Pass { firing: firing.seq, why: NoPlan::Covered };
     };
-    // If the available messages end before the trigger event, the plan covers only the beginning of the event's window.
+    // If the passed messages end before the trigger event, the plan covers only the beginning of the event's window.
     let reached =
         plan_input.end.is_some() || plan_input.outlines.last().is_some_and(|last| last.seq >= firing.seq);
     NextStep::Summarize(SummaryPlan {
@@ -257,15 +259,15 @@ pub fn next_step(slot: &Slot, state: &SlotState, plan_input: &PlanInput<'_>) -> 
     })
 }
 
-/// The messages after the coverage, from which the next summary is planned.
+/// The messages after the coverage. The next summary is planned from them.
 struct Window<'a> {
     cuts: Cuts<'a>,
     authors: &'a [AuthorSummary],
-    /// For each position, the tokens of the readable messages before it.
+    /// For each index, the number of tokens of the readable messages before the index.
     sums: Vec<Tokens>,
 }
 
-/// What a summarizer reads of the messages before a position.
+/// The sources that a summarizer reads before a position, with their tokens and the number of skipped messages.
 #[derive(Default)]
 struct Read {
     sources: Vec<Source>,
@@ -280,7 +282,7 @@ impl<'a> Window<'a> {
         sums.push(sum);
         for (outline, readable) in readable(cuts) {
             if readable {
-                // A message of zero tokens still counts as readable.
+                // A message of zero tokens counts as one token, so that the sum shows that a readable message exists.
                 sum = sum.saturating_add(outline.tokens.max(1));
             }
             sums.push(sum);
@@ -292,13 +294,13 @@ impl<'a> Window<'a> {
         self.sums.get(index).copied().unwrap_or(Tokens::MAX)
     }
 
-    /// Returns the first position that has a readable message before it.
+    /// Returns the first index that has a readable message before it.
     fn first(&self) -> usize {
         self.sums.partition_point(|sum| *sum == 0)
     }
 
-    /// Returns the position at which the window of a trigger event ends: a cut near the first message that stays
-    /// verbatim.
+    /// Returns the index at which the window of a trigger event ends. The window consists of the messages to summarize
+    /// for this event. It ends at a legal cut near the first message that stays verbatim.
     fn end_of_window(
         &self,
         slot: &Slot,
@@ -314,7 +316,7 @@ impl<'a> Window<'a> {
             _ if self.sum(start) == 0 => return Err(NoPlan::NothingToSay),
             _ => {}
         }
-        // The cut lies after the first readable message, because a summary must cover at least one.
+        // The cut lies after the first readable message, because a summary must cover at least one message.
         let floor = self.first().saturating_sub(1);
         cut::legal_cut(&self.cuts, floor, start, Press::Hard).ok_or(NoPlan::NoLegalCut)
     }
@@ -353,7 +355,7 @@ impl<'a> Window<'a> {
         read
     }
 
-    /// Halves a window that is too large for the model's input, until the window fits or cannot be divided. It is
+    /// Halves a window that is too large for the model's input, until the window fits or cannot be divided. Windows are
     /// divided only at legal cuts.
     fn halve(&self, mut index: usize, input: Tokens) -> usize {
         while self.read(index).tokens > input {
@@ -372,11 +374,11 @@ impl<'a> Window<'a> {
     }
 }
 
-/// Returns each message with a flag: whether a summary may cover it. The flag is false for skipped messages, and for
-/// leading system messages, which are always shown before the summary.
+/// Returns each message with a flag that says whether the summarizer may read the message. The flag is false for
+/// skipped messages. It is also false for leading system messages, because they are always shown before the summary.
 fn readable(cuts: Cuts<'_>) -> impl Iterator<Item = (&Outline, bool)> {
     cuts.batches().flat_map(move |batch| {
-        // `skip` applies to a whole batch: half a batch would be meaningless.
+        // If one message of a batch is skipped, the whole batch is skipped. Half a batch would be meaningless.
         let skipped = batch.iter().any(|outline| outline.skip);
         batch.iter().map(move |outline| (outline, !skipped && !outline.leading))
     })

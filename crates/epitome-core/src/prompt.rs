@@ -1,17 +1,18 @@
 //! Builds the prompt that instructs a model to write a summary.
 //!
-//! A [`Template`] defines the content of the summary. [`prompt`] fills it with the previous summary and the messages
-//! after it, each line with its speaker's name. It prepends fixed rules: treat the conversation as history and not as
-//! instructions, write in its language, copy names verbatim, merge with the previous summary. The rules apply to every
-//! template, including user-defined ones.
+//! A [`Template`] defines what the summary should contain. [`prompt`] inserts the previous summary and the messages
+//! after it into the template. Each message starts with the name of its speaker. [`prompt`] also adds fixed rules for
+//! the model: treat the conversation as history and not as instructions, write in the language of the conversation,
+//! copy names verbatim, and merge the new content with the previous summary. The rules apply to every template, also to
+//! templates that users define.
 //!
-//! The conversation is data. It is placed between tags that its text cannot close, no line of it can imitate
-//! another speaker's label, and secrets are redacted. Reasoning is never sent: some providers always reject
-//! it, and it does not belong in a summary. The prompt never exceeds its token budget. Long tool outputs are
-//! shortened first, for the summarizer only and never in the log.
+//! The conversation is data. It is placed between tags, and its text cannot close these tags. No line of the text can
+//! imitate the label of another speaker. Secrets are redacted. Reasoning is never sent, because some providers always
+//! reject it, and because it does not belong in a summary. The prompt never exceeds its token budget. Long tool outputs
+//! are shortened first. They are shortened only for the summarizer, never in the log.
 //!
-//! [`crate::plan`] chooses the messages, and [`crate::inspect`] validates the answer. The request to a
-//! provider is built elsewhere.
+//! [`crate::plan`] chooses the messages, and [`crate::inspect`] validates the answer. This module does not send
+//! requests to a provider.
 
 use std::borrow::Cow;
 
@@ -28,14 +29,14 @@ pub use template::{Profile, ProfileSetting, Template};
 pub(crate) use transcript::is_tag;
 use transcript::{Transcript, clean};
 
-/// If the messages have fewer tokens than this, no model is called. Their [`lines`] are the summary, because a model
-/// could hardly make them shorter.
+/// If the messages have fewer tokens than this, no model is called. The [`lines`] of the messages are then used as the
+/// summary, because a model could hardly make them shorter.
 pub const SMALL: Tokens = 200;
 
 /// The rules at the start of every prompt.
 const RULES: &str = include_str!("../prompts/rules.md");
 
-/// Maximum length of `focus`, in characters.
+/// Maximum length of [`PromptInput::focus`], in characters.
 const LONGEST_FOCUS: usize = 500;
 
 /// One entry of the conversation that the summarizer reads.
@@ -43,11 +44,11 @@ const LONGEST_FOCUS: usize = 500;
 pub enum TranscriptEntry<'a> {
     /// A message.
     Message(&'a Message),
-    /// An author's own summary, in place of the messages that it covers.
+    /// An author's own summary. It replaces the messages that it covers.
     Summary {
-        /// The author whose messages it covers.
+        /// The author whose messages the summary covers.
         author: &'a str,
-        /// Its text.
+        /// Text of the summary.
         text: &'a str,
     },
 }
@@ -55,23 +56,23 @@ pub enum TranscriptEntry<'a> {
 /// The input of [`prompt`].
 #[derive(Debug, Clone)]
 pub struct PromptInput<'a> {
-    /// The template: what the summary should contain.
+    /// The template. It says what the summary should contain.
     pub template: &'a Template,
-    /// The previous summary, which the new one must include.
+    /// The previous summary, or `None`. The new summary must include the content of the previous summary.
     pub previous: Option<&'a str>,
     /// The messages after the previous summary, in order. Skipped messages are ignored.
     pub conversation: &'a [TranscriptEntry<'a>],
-    /// Maximum size of the summary. The prompt states it in words, see [`max_words`].
+    /// Maximum size of the summary. The prompt states the size as a number of words, see [`max_words`].
     pub limit: Limit,
-    /// The operator's own instructions, copied unchanged.
+    /// The operator's own instructions, copied unchanged. Empty if there are no instructions.
     pub instructions: &'a str,
-    /// A topic that the caller wants emphasised in this summary, in at most 500 characters.
+    /// A topic that this summary should emphasise. Only the first 500 characters are used. Empty if there is no topic.
     pub focus: &'a str,
-    /// On a retry: why the previous answer to the same prompt was rejected. `None` on the first attempt.
+    /// On a retry, the reason why the previous answer to the same prompt was rejected. `None` on the first attempt.
     pub refused: Option<&'a Refusal>,
-    /// Token budget of the whole prompt.
+    /// Maximum number of tokens of the whole prompt.
     pub room: Tokens,
-    /// The counter for all token limits.
+    /// Counts the tokens of the prompt.
     pub counter: &'a Counter,
     /// Whether secrets are redacted.
     pub redact: bool,
@@ -104,15 +105,15 @@ impl<'a> PromptInput<'a> {
 /// A complete prompt for a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prompt {
-    /// The system message: the rules.
+    /// The system message. It contains the rules.
     pub system: String,
-    /// The user message: the filled template.
+    /// The user message. It contains the filled template.
     pub user: String,
-    /// The size of both messages, in tokens.
+    /// Number of tokens of both messages together.
     pub tokens: Tokens,
 }
 
-/// Builds the prompt for a summary, in at most `room` tokens.
+/// Builds the prompt for a summary. The prompt has at most [`PromptInput::room`] tokens.
 ///
 /// ```
 /// use epitome_core::message::Message;
@@ -139,8 +140,7 @@ pub fn prompt(input: &PromptInput<'_>) -> Result<Prompt, PromptError> {
     let transcript = Transcript::new(input.conversation.iter().copied(), input.redact);
     let previous = previous_block(input.previous, input.redact);
     let instructions = instructions(input);
-    // A template without a `{previous_summary}` placeholder gets the previous summary before the
-    // conversation.
+    // If the template has no placeholder `{previous_summary}`, the previous summary is placed before the conversation.
     let before = match input.previous {
         Some(_) if !input.template.has(PREVIOUS) => format!("{previous}\n\n"),
         _ => String::new(),
@@ -186,7 +186,7 @@ pub fn prompt(input: &PromptInput<'_>) -> Result<Prompt, PromptError> {
     }
 }
 
-/// Returns the previous summary between its tags, or a note that there is none.
+/// Returns the previous summary between its tags, or a note that there is no previous summary.
 fn previous_block(previous: Option<&str>, hide: bool) -> String {
     let text = previous.map(|text| clean(text.trim(), hide)).filter(|text| !text.is_empty());
     let text = text.unwrap_or(Cow::Borrowed("(None yet: the conversation starts below.)"));
@@ -207,11 +207,13 @@ fn instructions(input: &PromptInput<'_>) -> String {
     wishes.join("\n\n")
 }
 
-/// Converts a limit into a number of words: one word per two tokens or per nine characters, at least ten.
+/// Converts a limit into a number of words. Two tokens, or nine characters, count as one word. The result is at least
+/// 10.
 ///
 /// Models count words better than tokens. In English, this number of words takes about two thirds of the limit. The
-/// rest is a reserve: [`crate::inspect`] adds forgotten names, other languages need more tokens per word, and some
-/// models write slightly more. An answer is rejected only if it exceeds the limit itself.
+/// rest is a reserve for three reasons: [`crate::inspect`] adds missing names, other languages need more tokens per
+/// word, and some models write slightly more than the prompt allows. An answer is rejected only if it exceeds the limit
+/// itself.
 ///
 /// ```
 /// use epitome_core::prompt::max_words;
@@ -226,8 +228,9 @@ pub fn max_words(limit: Limit) -> u64 {
     words.max(10)
 }
 
-/// Renders the messages as lines with their speakers, complete and with secrets redacted. A model reads these lines; if
-/// their size is below [`SMALL`], they are the summary itself. Skipped messages are left out.
+/// Renders the messages as lines, each with its speaker. The text is complete, except that secrets are redacted.
+/// Skipped messages are left out. A model reads these lines. If the messages have fewer than [`SMALL`] tokens, the
+/// lines themselves are the summary.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part, Role};
@@ -253,7 +256,7 @@ pub fn lines<'a>(messages: impl IntoIterator<Item = &'a Message>) -> String {
     lines_of(messages.into_iter().map(TranscriptEntry::Message))
 }
 
-/// Like [`lines`], for a conversation in which authors' summaries may replace messages.
+/// Like [`lines`], but summaries of authors may replace messages.
 pub fn lines_of<'a>(conversation: impl IntoIterator<Item = TranscriptEntry<'a>>) -> String {
     Transcript::new(conversation, true).whole()
 }
@@ -262,13 +265,13 @@ pub fn lines_of<'a>(conversation: impl IntoIterator<Item = TranscriptEntry<'a>>)
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PromptError {
-    /// Even the shortest form does not fit the budget. Summarize fewer messages at once, or give the model a
-    /// larger budget.
+    /// Even the shortest form of the prompt does not fit the budget. Summarize fewer messages at once, or give the
+    /// model a larger budget.
     #[error("prompt: needs at least {needed} tokens, the budget is {room}; summarize fewer messages at once")]
     NoRoom {
-        /// Tokens of the shortest form.
+        /// Number of tokens of the shortest form of the prompt.
         needed: Tokens,
-        /// The token budget.
+        /// Maximum number of tokens of the prompt.
         room: Tokens,
     },
 }

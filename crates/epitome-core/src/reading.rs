@@ -1,7 +1,7 @@
-//! Extracts the texts of a message from which summaries and lists of names are made.
+//! Extracts the texts of a message. Summaries and lists of names are made from these texts.
 //!
-//! The ledger and the local summarizer read the same texts. Reasoning and media are left out. Only both ends of a long
-//! text and only the values of arguments are read. Secrets are redacted.
+//! The ledger and the local summarizer read the same texts. Reasoning and media are left out. Of a long text, only the
+//! head and the tail are read. Of a call's arguments, only the values are read. Secrets are redacted.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -19,12 +19,12 @@ pub(crate) enum Voice<'a> {
     /// The user, a peer, or a system message in the middle of the session.
     User,
     Assistant,
-    /// A tool, in answer to the call with this id.
+    /// A tool. `call` is the id of the call that the tool answers; empty for text outside of a result.
     Tool {
         call: &'a str,
     },
-    /// The assistant calls this tool. The text is one value of the arguments; `nth` is the call's number
-    /// within the message.
+    /// The assistant, in a call of this tool. The text is one value of the call's arguments. `key` is `command` if the
+    /// value is a command, otherwise it is empty. `nth` is the number of the call within the message, from 1.
     Call {
         tool: &'a str,
         key: &'a str,
@@ -32,11 +32,11 @@ pub(crate) enum Voice<'a> {
     },
 }
 
-/// Calls `found` with each text of a message, with secrets redacted.
+/// Calls `found` with each text of a message. Secrets in the texts are redacted.
 pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a>, &str)) {
     let voice = match message.role {
         Role::Assistant => Voice::Assistant,
-        // Text next to a result also comes from the tool.
+        // In a tool message, text outside of a result also comes from the tool.
         Role::Tool => Voice::Tool { call: "" },
         Role::System | Role::Developer | Role::User | Role::Peer => Voice::User,
     };
@@ -50,8 +50,8 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
             Part::ToolCall(call) => {
                 nth += 1;
                 let say = |key: &str, text: &str| {
-                    // `key` does not live long enough to be passed on. Callers only need to know whether the value is a
-                    // command.
+                    // `key` does not live long enough to be passed to `found`. Callers only need to distinguish
+                    // commands from other values.
                     let key = if RUNS.contains(&key) { "command" } else { "" };
                     // The value is searched for secrets again, now without its key.
                     found(Voice::Call { tool: &call.name, key, nth }, &safe(text));
@@ -63,11 +63,11 @@ pub(crate) fn each_text<'a>(message: &'a Message, mut found: impl FnMut(Voice<'a
     }
 }
 
-/// Argument names whose values are commands.
+/// Names of arguments whose values are commands.
 const RUNS: [&str; 6] = ["command", "cmd", "script", "bash", "shell", "commands"];
 
-/// Calls `say` with the values of a call's arguments, in order, or once with the whole text if it is not
-/// JSON.
+/// Calls `say` with each value of a call's arguments, in order. If the arguments are not JSON, or are too long to be
+/// parsed, calls `say` once with the whole text.
 fn arguments(text: &str, mut say: impl FnMut(&str, &str)) {
     // A password is recognised by its key, so redaction runs before the values are separated.
     let text = cleaned(text);
@@ -91,20 +91,21 @@ fn leaves(key: &str, value: &Value, say: &mut impl FnMut(&str, &str)) {
     }
 }
 
-/// Bytes read at each end of a long text: more than a summary could contain of it.
+/// Number of bytes that are read at each end of a long text. No summary contains more of a text.
 const END: usize = 8 << 10;
 
-/// Bytes beyond `END` that are redacted but not returned. Secrets are recognised by the text around them.
+/// Number of bytes beyond `END` that are redacted but not returned. They are needed because secrets are recognised by
+/// the text around them.
 const AROUND: usize = 1 << 10;
 
-/// Returns the readable part of a text: its two ends if it is long, with secrets redacted.
+/// Returns the part of a text that is read, with secrets redacted. Of a long text, this part is the head and the tail.
 fn safe(text: &str) -> Cow<'_, str> {
     if text.len() <= 2 * END {
         return cleaned(text);
     }
     let head = cleaned(text.get(..text.floor_char_boundary(END + AROUND)).unwrap_or_default());
     let tail = cleaned(text.get(text.ceil_char_boundary(text.len() - END - AROUND)..).unwrap_or_default());
-    // Cut at whitespace if there is any nearby, not inside a word.
+    // Cuts at whitespace if there is any nearby, so that no word is divided.
     let edge = head.floor_char_boundary(head.len().saturating_sub(AROUND));
     let near = head.floor_char_boundary(edge.saturating_sub(AROUND));
     let gap = head.get(near..edge).and_then(|near| near.rfind(char::is_whitespace));
@@ -133,10 +134,9 @@ static FOR_TERMINALS: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Removes colours, cursor movements and bells. A carriage return on its own becomes a line break, as on a
-/// terminal.
+/// Removes colours, cursor movements and bells. A carriage return becomes a line break.
 fn printed(text: &str) -> Cow<'_, str> {
-    // Most texts contain no control characters, and this check of the bytes is several times faster than the regular
+    // Most texts contain no control characters. This check of the bytes is several times faster than the regular
     // expression.
     if !text.bytes().any(|byte| byte.is_ascii_control() && !matches!(byte, b'\n' | b'\t')) {
         return Cow::Borrowed(text);

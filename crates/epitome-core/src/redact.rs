@@ -1,12 +1,12 @@
 //! Redacts secrets in text that goes into summaries.
 //!
-//! Users paste keys into conversations, and tools print them. A summary outlives the messages that it covers and is
-//! shown many times. Everything that goes into a summary therefore passes [`redact`] first: the model's prompt, its
-//! answer, and the names stored with the summary. Each secret is replaced by a marker with its kind, for example
-//! `[redacted:key]`.
+//! Users paste keys into conversations, and tools print them. A summary is stored longer than the messages that it
+//! covers, and it is shown many times. Therefore [`redact`] is applied to everything that goes into a summary: the
+//! prompt for the model, the model's answer, and the names stored with the summary. Each secret is replaced by a marker
+//! with its kind, for example `[redacted:key]`.
 //!
-//! The log is never changed. The agent continues to work with it, and an agent whose own key became
-//! `[redacted:key]` would make calls that fail (hard case 32).
+//! The log is never changed, because the agent continues to work with it. If the agent's own key became
+//! `[redacted:key]`, the agent's next calls would fail (hard case 32).
 //!
 //! A secret is recognised by its shape, such as a provider's prefix, the header of a private key or a card's check
 //! digit. It is also recognised by the name before it: `PASSWORD=`, `"api_key": `, `my password is`. A secret without
@@ -21,7 +21,7 @@ mod value;
 
 use places::{PLACES, secret};
 
-/// The common start of all markers, and the markers.
+/// The text with which every marker starts, and the markers.
 const MARK: &str = "[redacted:";
 const KEY: &str = "[redacted:key]";
 const TOKEN: &str = "[redacted:token]";
@@ -31,7 +31,8 @@ const CARD: &str = "[redacted:card]";
 /// Maximum number of passes over a text. A further pass would hardly ever find another secret.
 const MOST_PASSES: usize = 8;
 
-/// Replaces each secret in the text by `[redacted:kind]`. Returns the text borrowed if it contains none.
+/// Replaces each secret in the text by `[redacted:kind]`. If the text contains no secret, it is returned without a
+/// copy.
 ///
 /// The kinds are `key`, `token`, `password` and `card`. The function is idempotent.
 ///
@@ -51,8 +52,8 @@ const MOST_PASSES: usize = 8;
 /// ```
 pub fn redact(text: &str) -> Cow<'_, str> {
     let mut clean = Cow::Borrowed(text);
-    // A secret may lie between a name and its value, or be recognisable only after the text next to it has
-    // become a marker.
+    // One pass may miss a secret between a name and its value. It may also miss a secret that is recognisable only
+    // after the text next to it has become a marker.
     for _ in 0..MOST_PASSES {
         let Some(cleaner) = pass(&clean) else { break };
         clean = Cow::Owned(cleaner);
@@ -63,13 +64,14 @@ pub fn redact(text: &str) -> Cow<'_, str> {
 /// Replaces the secrets that one pass from start to end finds. Returns `None` if there are none.
 fn pass(text: &str) -> Option<String> {
     let mut out = String::new();
-    // The text after the last secret. The search never looks at text before `rest`, so that it finds the same places
+    // The text after the last secret. The search never reads the text before `rest`. It therefore finds the same places
     // before and after secrets are replaced by markers.
     let mut rest = text;
     let mut at = 0;
     while let Some(place) = PLACES.captures_at(rest.as_bytes(), at) {
         let whole = place.get_match();
-        // A match may begin one byte before the secret.
+        // A match may begin one byte before the secret. Therefore the search continues at the last byte of skipped
+        // text, or at the second byte of any other match.
         at = if place.name("skip").is_some() { whole.end() - 1 } else { whole.start() + 1 };
         if let Some((range, mark)) = secret(rest.as_bytes(), &place)
             && let (Some(before), Some(behind)) = (rest.get(..range.start), rest.get(range.end..))

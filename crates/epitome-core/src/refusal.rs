@@ -1,11 +1,11 @@
-//! Reasons why a model's summary is rejected, in a wording that the model reads on a retry.
+//! Defines the reasons why a model's summary is rejected. On a retry, the model reads the text of the reason.
 
 use serde::{Deserialize, Serialize};
 
 use crate::message::Tokens;
 
-/// Reason why a summary was rejected. The text is sent to the model on a retry: "The last answer was refused:
-/// …".
+/// Reason why a summary was rejected. On a retry, its text is sent to the model after the words "The last answer was
+/// refused:".
 #[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -19,23 +19,23 @@ pub enum Refusal {
     /// The answer has more tokens than the limit.
     #[error("it had {tokens} tokens, and at most {limit} are allowed; write less")]
     TooLong {
-        /// Its size in tokens.
+        /// Size of the answer in tokens.
         tokens: Tokens,
         /// The limit in tokens.
         limit: Tokens,
     },
-    /// The answer has more characters than the limit, and no position where it can be cut.
+    /// The answer has more characters than the limit and could not be cut to the limit.
     #[error("it had {chars} characters, and at most {limit} are allowed; write less")]
     TooManyChars {
-        /// Its size in characters.
+        /// Size of the answer in characters.
         chars: u64,
         /// The limit in characters.
         limit: u64,
     },
-    /// The answer is not smaller than the messages that it would replace, so it would save nothing.
+    /// The answer is not smaller than the text that it would replace, so it would save nothing.
     #[error("it had {tokens} tokens and should replace {replaces} tokens; write much less")]
     NotSmaller {
-        /// Its size in tokens.
+        /// Size of the answer in tokens.
         tokens: Tokens,
         /// Size of the messages and the summary that the answer would replace, in tokens.
         replaces: Tokens,
@@ -54,6 +54,6 @@ pub enum Refusal {
     #[serde(rename = "goes_on")]
     Continues,
     /// The answer is the unchanged previous summary, although there are new messages.
-    #[error("it was the previous summary again; take in what was said since")]
+    #[error("it was the unchanged previous summary; include the new messages")]
     SameAsBefore,
 }

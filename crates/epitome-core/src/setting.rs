@@ -2,14 +2,14 @@
 
 use crate::expr::FormError;
 
-/// Reason why a setting is invalid: a policy, a slot, a context request, a template or a name. The caller
-/// must fix the setting.
+/// Reason why a setting is invalid. The setting may be a policy, a slot, a context request, a template or a name. The
+/// caller must fix the setting.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]
 pub struct SettingError {
     /// The invalid field.
     pub field: &'static str,
-    /// What is wrong with the field, and what is expected.
+    /// Description of the problem, and of the expected value.
     pub problem: String,
 }
 
@@ -23,8 +23,8 @@ impl SettingError {
     }
 }
 
-/// Implements `TryFrom<String>` for a type with [`FromStr`](std::str::FromStr), so that serde can read the
-/// type from its text.
+/// Implements `TryFrom<String>` for a type that implements [`FromStr`](std::str::FromStr). Serde can then read the type
+/// from its text form.
 macro_rules! from_text {
     ($form:ty) => {
         impl TryFrom<String> for $form {

@@ -1,12 +1,13 @@
 //! Defines slots and their state. A slot is a permanent request for summaries of a session.
 //!
-//! A [`Slot`] defines when a summary is due, which recent messages stay out of it and how large it may be. Its
-//! [`SlotState`] is a cursor, not a list of jobs. It contains the end of the coverage, the first pending trigger event,
-//! and the totals since the newest event. Later events are recomputed from the outlines. So adding a hundred messages
-//! updates only one row, and deduplication, ordering and crash safety need no extra code.
+//! A [`Slot`] defines when a summary is due, which recent messages stay out of the summary, and how large the summary
+//! may be. Its [`SlotState`] is a cursor, not a list of jobs. The state contains the position of the last covered
+//! message, the first pending trigger event, and the totals since the newest trigger event. Later pending events are
+//! computed again from the outlines when they are needed. Therefore a hundred new messages update only one row of the
+//! store. Deduplication, ordering and crash safety need no extra code.
 //!
-//! Messages are counted one by one, no matter how many are added at once. Counting starts at the message at which the
-//! slot last fired, not at the end of its coverage.
+//! A slot counts messages one by one, even if many messages are added at once. Counting restarts at each trigger event,
+//! not at the end of the coverage.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub enum Scope {
     /// All messages.
     #[default]
     Session,
-    /// One author's messages, with the results of that author's calls. A message that answers calls of two authors
+    /// The messages of one author, and the results of that author's calls. A message that answers calls of two authors
     /// belongs to the author of the first answered call.
     Author(Author),
 }
@@ -56,24 +57,24 @@ impl From<Scope> for Option<Author> {
 /// Maximum size of a summary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Limit {
-    /// In tokens. A model's summary with more tokens is rejected.
+    /// Maximum number of tokens. If a model's summary has more tokens, it is rejected.
     Tokens(Tokens),
-    /// In characters. A longer summary is cut at this length.
+    /// Maximum number of characters. If a summary has more characters, it is cut at this length.
     Chars(u64),
 }
 
-/// What a slot does when many trigger events are pending.
+/// How a slot reacts when many trigger events are pending.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CatchUp {
-    /// If more than ten windows are pending, joins as many of them as fit the model's input.
+    /// If more than ten trigger events are pending, one summary handles as many events as fit the model's input.
     #[default]
     Join,
-    /// Writes a separate summary for every window, regardless of the number.
+    /// Each trigger event gets a summary of its own, regardless of the number of events.
     Step,
 }
 
-/// A permanent request for a summary.
+/// A permanent request for summaries of a session.
 ///
 /// ```
 /// use epitome_core::slot::{Limit, Slot};
@@ -95,9 +96,9 @@ pub struct Slot {
     pub keep: Keep,
     /// Maximum size of the summary.
     pub limit: Limit,
-    /// Whether the trigger fires automatically. If false, only [`SlotState::force`] fires it.
+    /// Whether the trigger creates trigger events. If false, only [`SlotState::force`] creates them.
     pub auto: bool,
-    /// What the slot does when many trigger events are pending.
+    /// How the slot reacts when many trigger events are pending.
     pub catch_up: CatchUp,
 }
 
@@ -115,18 +116,20 @@ impl Slot {
         }
     }
 
-    /// Returns the slot of the short summary that every session has: at most 1,000 tokens, after every 20 messages.
+    /// Returns the slot of the short summary that every session has. The summary is due after every 20 messages and has
+    /// at most 1,000 tokens.
     pub fn short() -> Self {
         Self { trigger: Trigger::Messages(20), ..Self::new("short", Limit::Tokens(1_000)) }
     }
 
-    /// Returns the slot of the detailed summary that every session has: at most 4,000 tokens, after every 60 messages.
+    /// Returns the slot of the detailed summary that every session has. The summary is due after every 60 messages and
+    /// has at most 4,000 tokens.
     pub fn long() -> Self {
         Self { trigger: Trigger::Messages(60), ..Self::new("long", Limit::Tokens(4_000)) }
     }
 
-    /// Returns an error that names the invalid field if the slot can never work. `room` is the model's window minus its
-    /// output reserve, or `None` if unknown.
+    /// Returns an error if the slot can never work. The error names the invalid field. `room` is the model's window
+    /// minus its output reserve, in tokens; `None` if unknown.
     pub fn check(&self, room: Option<Tokens>) -> Result<(), SettingError> {
         let named = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(named) {
@@ -154,15 +157,15 @@ impl Slot {
 /// Minimum size of a summary, in tokens or characters. A smaller summary contains nothing useful.
 const MIN_LIMIT: u64 = 16;
 
-/// Maximum number of pending events that were forced by callers. Above it, a new event replaces the last event.
+/// Maximum number of pending events that callers forced. When it is reached, a new event replaces the last event.
 const MOST_FORCED: usize = 64;
 
-/// A trigger event: the point at which a slot became due.
+/// A trigger event. It identifies the message at which a slot became due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Firing {
-    /// The message at which the slot fired.
+    /// Position of the message at which the slot became due.
     pub seq: Seq,
-    /// The totals directly after this event. Later events are recomputed from them.
+    /// The totals directly after this event. Later events are computed from these totals.
     pub restart: Totals,
 }
 
@@ -181,14 +184,14 @@ pub struct Firing {
 /// ```
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlotState {
-    /// The last message covered: the summary covers its scope's messages `1..=covered`.
+    /// Position of the last covered message. The summary covers the messages `1..=covered` of the slot's scope.
     pub covered: Seq,
-    /// The last completed trigger event.
+    /// Position of the last completed trigger event.
     pub fired: Seq,
-    /// The first pending trigger event.
+    /// The first pending trigger event; `None` if no event is pending.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due: Option<Firing>,
-    /// The newest trigger event, pending or completed. It stays even if flags of messages are changed later.
+    /// The newest trigger event, pending or completed. It does not change if the flags of messages are changed later.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub newest: Option<Firing>,
     /// Pending events that callers forced, in order. They cannot be recomputed from the counts.
@@ -196,14 +199,16 @@ pub struct SlotState {
     pub forced: Vec<Firing>,
     /// Totals since the newest trigger event.
     pub since: Totals,
-    /// When the slot fires if no further message arrives; `None` if it fires only at a message.
+    /// The time at which the slot becomes due if no further message arrives. `None` if the slot can become due only at
+    /// a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,
 }
 
 impl SlotState {
-    /// Counts the next message of the log. Returns true if the slot fired: at this message, or at the previous message
-    /// because a time limit expired in between. [`SlotState::due`] is the first pending event.
+    /// Counts the next message of the log. Returns true if the slot became due. The slot becomes due at this message,
+    /// or at the previous message if a time limit expired between the two messages. Afterwards, [`SlotState::due`] is
+    /// the first pending event.
     pub fn advance(&mut self, slot: &Slot, outline: &Outline, room: Option<Tokens>) -> bool {
         if !slot.scope.holds(outline) {
             return false;
@@ -226,7 +231,7 @@ impl SlotState {
         by_time || when.is_now()
     }
 
-    /// Fires the slot if its time limit has expired. Returns whether it fired.
+    /// Creates a trigger event if the slot's time limit has expired. Returns whether an event was created.
     pub fn tick(&mut self, now: Timestamp) -> bool {
         match self.due_at {
             Some(at) if at <= now => {
@@ -237,8 +242,8 @@ impl SlotState {
         }
     }
 
-    /// Fires the slot at the newest message, regardless of the trigger. Returns false if the coverage already includes
-    /// that message. If an event is already pending at that message, no second event is added.
+    /// Creates a trigger event at the newest message, regardless of the trigger. Returns false if the summary already
+    /// covers that message. If an event is already pending at that message, no second event is added.
     pub fn force(&mut self, now: Timestamp) -> bool {
         let head = self.since.last_seq;
         if head <= self.covered {
@@ -264,8 +269,8 @@ impl SlotState {
         self.due.get_or_insert(firing);
     }
 
-    /// Returns the first trigger event after `due`, recomputed from the messages after it. `newest` is returned even if
-    /// flags of messages were changed later in a way that would delay it.
+    /// Returns the first trigger event after `due`, computed again from the messages after `due`. If the flags of
+    /// messages were changed later, the computed event may come after `newest`. In this case, `newest` is returned.
     pub(crate) fn next_firing(
         &self,
         slot: &Slot,
@@ -288,9 +293,10 @@ impl SlotState {
         Some(forced.filter(|forced| forced.seq <= counted.seq).copied().unwrap_or(counted))
     }
 
-    /// Completes the trigger events up to and including `firing`. Either a summary up to `covered` is stored, or there
-    /// was nothing to summarize and `covered` is unchanged. `log` contains the messages after the event, at least up to
-    /// the next event. If `log` ends before the next event, all events up to the newest event are merged into one.
+    /// Completes the trigger events up to and including `firing`. If a summary was stored, `covered` is the last
+    /// message that it covers. If there was nothing to summarize, `covered` is the unchanged coverage. `log` contains
+    /// the messages after the event, at least up to the next event. If `log` ends before the next event, all events up
+    /// to the newest event are merged into one.
     pub fn settle(&mut self, slot: &Slot, covered: Seq, firing: Seq, log: &[Outline], room: Option<Tokens>) {
         self.cover(covered);
         while let Some(due) = self.due.filter(|due| due.seq <= firing) {
@@ -300,13 +306,14 @@ impl SlotState {
         self.forced.retain(|forced| forced.seq > self.fired);
     }
 
-    /// Advances the coverage but leaves the trigger event pending, because only a part of its window is summarized.
+    /// Advances the coverage, but leaves the trigger event pending. This is needed if only the first part of the
+    /// event's messages is summarized.
     pub fn cover(&mut self, covered: Seq) {
         self.covered = self.covered.max(covered);
     }
 
-    /// Resets the coverage to `parent`, the coverage of the parent summary. Pending events are removed and counting
-    /// restarts at `head`. So the summary that was undone is not written again immediately.
+    /// Resets the coverage to `parent`, the coverage of the parent summary. Pending events are removed, and counting
+    /// restarts at `head`. The undone summary is therefore not written again immediately.
     pub fn undo(&mut self, parent: Seq, head: Seq, now: Timestamp) {
         self.covered = parent;
         self.since.last_seq = head;

@@ -1,19 +1,19 @@
 //! Defines strategies: the ways to make a list of messages shorter.
 //!
-//! A [`Strategy`] is a setting. It names what happens to the older part of a list, and optionally how many of the
-//! newest messages stay unchanged. Strategies form pipelines: an expensive strategy runs only if the cheap strategies
-//! before it did not save enough tokens.
+//! A [`Strategy`] is a setting. It defines what happens to the older messages of a list. It can also define how many of
+//! the newest messages stay unchanged. A pipeline combines several strategies: an expensive strategy runs only if the
+//! cheap strategies before it did not save enough tokens.
 //!
-//! | written | the older part | keeps by default |
+//! | setting | what happens to the older messages | newest messages that stay by default |
 //! |---|---|---|
-//! | `noop` | stays | |
-//! | `recent` | is removed | `messages(50)` |
-//! | `mask` | stays, without tool outputs | `messages(10)` |
-//! | `summarize` | becomes a summary | `messages(6)` |
-//! | `amortized` | becomes a summary; the newest half stays, so that cuts are rare | `messages(6)` |
-//! | `pipeline(...)` | is changed by each strategy in turn, while the list is still due | |
+//! | `noop` | they stay unchanged | all |
+//! | `recent` | they are removed | `messages(50)` |
+//! | `mask` | they stay, without their tool outputs | `messages(10)` |
+//! | `summarize` | a summary replaces them | `messages(6)` |
+//! | `amortized` | like `summarize`, but the newest half of the tokens stays, so that cuts are rare | `messages(6)` |
+//! | `pipeline(...)` | each strategy runs in turn, until enough tokens are saved | each strategy's default |
 //!
-//! [`crate::condense`] carries a strategy out, and [`crate::trigger`] decides when.
+//! [`crate::condense`] applies a strategy, and [`crate::trigger`] decides when to apply it.
 
 use std::fmt;
 
@@ -25,8 +25,8 @@ const STAGES: &str = "strategies other than pipeline";
 
 /// A way to make a list shorter.
 ///
-/// Parsed from and printed as in the [module's table](self); serde uses the same text. Each strategy may
-/// contain its own [`Keep`].
+/// The text form of a strategy is its setting in the [module's table](self). Serde uses the same text form. A strategy
+/// other than `noop` and `pipeline` may contain its own [`Keep`] in brackets.
 ///
 /// ```
 /// use epitome_core::keep::Keep;
@@ -45,30 +45,30 @@ const STAGES: &str = "strategies other than pipeline";
 pub enum Strategy {
     /// Does nothing.
     Noop,
-    /// Removes the older part without a replacement.
+    /// Removes the older messages without a replacement.
     Recent(Option<Keep>),
-    /// Replaces each old tool output by a line that says that the output was left out.
+    /// Replaces each old tool output by one line, which says that the output was left out.
     Mask(Option<Keep>),
-    /// Replaces the older part by a summary.
+    /// Replaces the older messages by a summary.
     Summarize(Option<Keep>),
-    /// Like `Summarize`, but keeps at least the newest half of the tokens.
+    /// Like `Summarize`, but at least the newest half of the tokens stays.
     Amortized(Option<Keep>),
-    /// Applies several strategies one after another. A strategy is applied only if the list is still due.
+    /// Applies several strategies one after another, until enough tokens are saved.
     Pipeline(Vec<Strategy>),
 }
 
 impl Default for Strategy {
-    /// `summarize`.
+    /// Returns `summarize` without a keep of its own.
     fn default() -> Self {
         Self::Summarize(None)
     }
 }
 
 impl Strategy {
-    /// The allowed names, for errors and help.
+    /// The allowed names, for error messages and help texts.
     pub const NAMES: &'static str = "noop, recent, mask, summarize, amortized, pipeline";
 
-    /// Returns its name, without its keep.
+    /// Returns the name of the strategy, without its keep.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Noop => "noop",
@@ -80,12 +80,12 @@ impl Strategy {
         }
     }
 
-    /// Returns whether any of its stages writes a summary.
+    /// Returns whether any stage of the strategy writes a summary.
     pub fn summarizes(&self) -> bool {
         self.stages().any(|stage| matches!(stage, Self::Summarize(_) | Self::Amortized(_)))
     }
 
-    /// Returns a pipeline's stages, or the strategy itself.
+    /// Returns the stages of a pipeline. For any other strategy, returns only the strategy itself.
     pub fn stages(&self) -> impl Iterator<Item = &Strategy> {
         match self {
             Self::Pipeline(stages) => stages.as_slice(),
@@ -94,8 +94,8 @@ impl Strategy {
         .iter()
     }
 
-    /// Returns how many of the newest messages stay unchanged: the strategy's own keep if it has one, otherwise
-    /// `configured`, otherwise the strategy's default.
+    /// Returns how many of the newest messages stay unchanged. The strategy's own keep has priority over `configured`.
+    /// If both are missing, the strategy's default applies.
     pub fn keep(&self, configured: Option<Keep>) -> Keep {
         let default = match self {
             Self::Recent(_) => 50,
@@ -113,8 +113,8 @@ impl Strategy {
         }
     }
 
-    /// Returns an error that names the problem if the strategy cannot work. `room` is the model's window minus its
-    /// output reserve.
+    /// Returns an error if the strategy cannot work. The error names the problem. `room` is the model's window minus
+    /// its output reserve, in tokens; `None` if unknown.
     ///
     /// ```
     /// use epitome_core::strategy::Strategy;
@@ -128,8 +128,8 @@ impl Strategy {
     /// # Ok::<(), epitome_core::trigger::FormError>(())
     /// ```
     pub fn check(&self, room: Option<Tokens>) -> Result<(), FormError> {
-        // A strategy built in code is valid if its text parses. Only strategies without nesting are printed
-        // and parsed here, so that no nesting can exhaust the stack.
+        // A strategy that was built in code is valid if its text form can be parsed. Nested pipelines are rejected
+        // before anything is printed or parsed, because deep nesting could exhaust the stack.
         for stage in self.stages() {
             if matches!(stage, Self::Pipeline(_)) {
                 return Err(FormError::value("pipeline", "pipeline(...)", STAGES));

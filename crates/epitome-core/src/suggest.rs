@@ -1,12 +1,13 @@
 //! Suggests the names that a user may have meant.
 
-/// Maximum length of the names that are compared, in characters: the cost is the product of both lengths.
+/// Maximum length of a compared name, in characters. The running time is the product of the lengths of both names.
 const MAX_CHARS: usize = 128;
 
-/// Returns the names most similar to `mistyped`, best first, at most `limit`. The result is empty if no name is
-/// similar.
+/// Returns at most `limit` names that are similar to `mistyped`, the most similar name first. The result is empty if no
+/// name is similar.
 ///
-/// A name is similar if few letters differ or are swapped, ignoring case, or if one name contains the other.
+/// A name is similar if few letters differ or are swapped, or if one of the two names contains the other. Case is
+/// ignored.
 ///
 /// ```
 /// use epitome_core::suggest::similar_names;
@@ -39,8 +40,8 @@ pub fn similar_names<'a>(
     similar.into_iter().take(limit).map(|(_, name)| name).collect()
 }
 
-/// Returns a question for an error message, such as "did you mean `summarize`? ", with a space at its end. Returns an
-/// empty text if no name is similar.
+/// Returns a question for an error message, such as "did you mean `summarize`? ". The question ends with a space.
+/// Returns an empty text if no name is similar.
 pub fn did_you_mean<'a>(mistyped: &str, names: impl IntoIterator<Item = &'a str>) -> String {
     let similar = similar_names(mistyped, names, 1);
     similar.first().map(|name| format!("did you mean `{name}`? ")).unwrap_or_default()

@@ -16,8 +16,8 @@ const LAST: DateTime = DateTime::constant(9999, 12, 31, 23, 59, 59, 999_000_000)
 const DECIMALS: usize = 9;
 
 impl Timestamp {
-    /// Returns the timestamp as RFC 3339: in UTC, with milliseconds. A timestamp before year 0 or after year 9999
-    /// becomes the first or the last timestamp in these years.
+    /// Formats the timestamp as RFC 3339, in UTC and with milliseconds. If the year is before 0 or after 9999, the
+    /// result is the first or the last timestamp of that range.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;
@@ -29,8 +29,9 @@ impl Timestamp {
         DateTimePrinter::new().precision(Some(3)).datetime_to_string(&time) + "Z"
     }
 
-    /// Parses a time of RFC 3339 with its offset, or a day such as `2026-03-14`, which starts at midnight in UTC.
-    /// Decimals after the milliseconds are cut off, towards the past. Returns `None` for any other text.
+    /// Parses a time in RFC 3339 with its offset. A date such as `2026-03-14` is also accepted and means midnight in
+    /// UTC. Decimals after the milliseconds are cut off, so the result is never later than the parsed time. Returns
+    /// `None` for any other text.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;
@@ -51,7 +52,8 @@ impl Timestamp {
     }
 }
 
-/// Returns the text with at most [`DECIMALS`] decimals; `None` if it has neither of the two accepted forms.
+/// Returns the text with at most [`DECIMALS`] decimals. Returns `None` if the text is neither a date nor a time with an
+/// offset.
 fn without_far_decimals(text: &str) -> Option<String> {
     let digit = |byte: u8| if byte.is_ascii_digit() { '0' } else { char::from(byte) };
     let shape: String = text.bytes().map(digit).collect();

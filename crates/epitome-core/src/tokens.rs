@@ -1,15 +1,15 @@
 //! Counts tokens.
 //!
-//! A [`Counter`] counts text, messages, calls and tool schemas. If the model's [`Encoding`] is public, the count of its
-//! text is exact. Otherwise the counter uses another encoding, and a [`Factor`] corrects its count. The factor is
-//! learned from the token counts that the provider reports.
+//! A [`Counter`] counts the tokens of text, messages, calls and tool schemas. If the model's [`Encoding`] is public,
+//! the count of text is exact. Otherwise the counter uses another encoding, and a [`Factor`] corrects the count. The
+//! factor is learned from the token counts that the provider reports.
 //!
-//! Roles, names and brackets around the text count as a small fixed [`Overhead`]. [`crate::media`] estimates
-//! media; their base64 is never counted as text. Text that looks like a special token, such as
+//! Roles and delimiters around the text count as a small fixed [`Overhead`]. [`crate::media`] estimates the tokens of
+//! media. The base64 data of media is never counted as text. Text that looks like a special token, such as
 //! `<|endoftext|>`, counts as ordinary text.
 //!
-//! Counting 1 MB takes 10 to 40 ms, or about 330 ms for text without word boundaries. So do not count tokens on threads
-//! that must respond quickly. If you store a count, store the counter's name with it.
+//! Counting 1 MB of text takes 10 to 40 ms. Without word boundaries in the text, it takes about 330 ms. Therefore do
+//! not count tokens on threads that must respond quickly. If you store a count, store the counter's name with it.
 
 use std::fmt;
 use std::str::FromStr;
@@ -25,8 +25,8 @@ use crate::suggest::did_you_mean;
 
 /// A public encoding of text into tokens.
 ///
-/// OpenAI has more names than these, but they count ordinary text in the same way: `o200k_harmony` as
-/// `o200k_base`, `p50k_edit` as `p50k_base`, `gpt2` as `r50k_base`.
+/// OpenAI has more encodings than these, but the others count ordinary text in the same way: `o200k_harmony` counts
+/// like `o200k_base`, `p50k_edit` counts like `p50k_base`, and `gpt2` counts like `r50k_base`.
 ///
 /// ```
 /// use epitome_core::tokens::Encoding;
@@ -41,14 +41,14 @@ use crate::suggest::did_you_mean;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Encoding {
-    /// GPT-4o and all later OpenAI models.
+    /// Used by GPT-4o and all later OpenAI models.
     #[default]
     O200k,
-    /// GPT-4, GPT-3.5 and the embedding models.
+    /// Used by GPT-4, GPT-3.5 and the embedding models.
     Cl100k,
-    /// The last completion models.
+    /// Used by OpenAI's last completion models.
     P50k,
-    /// GPT-3 and GPT-2.
+    /// Used by GPT-3 and GPT-2.
     R50k,
 }
 
@@ -56,7 +56,7 @@ impl Encoding {
     /// All encodings, newest first.
     pub const ALL: [Self; 4] = [Self::O200k, Self::Cl100k, Self::P50k, Self::R50k];
 
-    /// Returns its full name, as OpenAI spells it.
+    /// Returns the full name of the encoding, as OpenAI spells it.
     pub fn name(self) -> &'static str {
         match self {
             Self::O200k => "o200k_base",
@@ -66,8 +66,8 @@ impl Encoding {
         }
     }
 
-    /// Returns the encoding of a model. `None` if the model is unknown or its provider does not publish the
-    /// encoding, as with Claude and Gemini. In that case use any encoding and a [`Factor`].
+    /// Returns the encoding of a model. Returns `None` if the model is unknown, or if its provider does not publish the
+    /// encoding, as with Claude and Gemini. In that case, use any encoding and a [`Factor`].
     ///
     /// ```
     /// use epitome_core::tokens::Encoding;
@@ -89,7 +89,7 @@ impl Encoding {
     }
 
     /// Returns the encoding's vocabulary, which is loaded only once. The vocabularies are linked statically and not
-    /// looked up by name, so none can be missing.
+    /// looked up by name. Therefore no vocabulary can be missing.
     fn bpe(self) -> &'static CoreBpe {
         static O200K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::o200k_base);
         static CL100K: LazyLock<CoreBpe> = LazyLock::new(tiktoken::encoding::cl100k_base);
@@ -133,19 +133,19 @@ impl From<Encoding> for String {
     }
 }
 
-/// The tokens around the text: roles, brackets, separators.
+/// The tokens that a message has in addition to its text: roles, brackets and separators.
 ///
 /// Providers do not publish these numbers. The defaults are computed from OpenAI's own examples and rounded up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Overhead {
-    /// Tokens per message: its role and its delimiters.
+    /// Number of tokens per message for the role and the delimiters.
     pub message: Tokens,
-    /// Tokens per author, in addition to the name.
+    /// Number of tokens per author, in addition to the tokens of the author's name.
     pub author: Tokens,
-    /// Tokens per tool call, in addition to its name and arguments.
+    /// Number of tokens per tool call, in addition to the tokens of its name and arguments.
     pub call: Tokens,
-    /// Tokens per tool schema, in addition to its JSON.
+    /// Number of tokens per tool schema, in addition to the tokens of its JSON.
     pub tool: Tokens,
 }
 
@@ -156,7 +156,7 @@ impl Default for Overhead {
 }
 
 impl Overhead {
-    /// Returns an overhead of zero: only the text counts.
+    /// Returns an overhead of zero, so that only the text counts.
     pub const fn none() -> Self {
         Self { message: 0, author: 0, call: 0, tool: 0 }
     }
@@ -183,14 +183,14 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// Creates a counter for `encoding`. The first counter of an encoding loads the vocabulary, which takes
-    /// up to 100 ms; later ones share it.
+    /// Creates a counter for `encoding`. The first counter of an encoding loads the vocabulary, which takes up
+    /// to 100 ms. Later counters share the vocabulary.
     pub fn new(encoding: Encoding) -> Self {
         let bpe = encoding.bpe();
         Self::custom(encoding.name(), |text| bpe.count(text) as Tokens)
     }
 
-    /// Creates a counter that uses the function `count` and has this name.
+    /// Creates a counter with this name. It counts text with the function `count`.
     ///
     /// Counts are stored with messages under the counter's name, so two functions that count differently need
     /// different names.
@@ -204,7 +204,7 @@ impl Counter {
         self
     }
 
-    /// Returns the encoder's name. Counters with the same name count text in the same way.
+    /// Returns the counter's name. Counters with the same name count text in the same way.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -214,13 +214,14 @@ impl Counter {
         self.overhead
     }
 
-    /// Counts a text.
+    /// Returns the number of tokens of a text.
     pub fn text(&self, text: &str) -> Tokens {
         (self.count)(text)
     }
 
-    /// Counts a message as it is sent to a model: overhead, author and all parts. Results are separate
-    /// messages in most dialects, so each of them has a message's overhead.
+    /// Returns the number of tokens of a message as it is sent to a model. This includes the overhead, the author and
+    /// all parts. In most dialects, each tool result is a separate message, so each result adds the overhead of a
+    /// message.
     ///
     /// Ids, signatures and metadata are not counted, because models do not receive them as text.
     pub fn message(&self, message: &Message) -> Tokens {
@@ -246,7 +247,7 @@ impl Counter {
         if says_more { results.saturating_add(rest) } else { results }
     }
 
-    /// Counts a list of messages.
+    /// Returns the number of tokens of a list of messages.
     pub fn messages(&self, messages: &[Message]) -> Tokens {
         messages.iter().fold(0, |sum, message| sum.saturating_add(self.message(message)))
     }
@@ -259,13 +260,13 @@ impl Counter {
         sizes.fold(0, Tokens::saturating_add)
     }
 
-    /// Counts a tool call: its name, and its arguments as they are sent.
+    /// Returns the number of tokens of a tool call: its name, and its arguments as they are sent.
     pub fn call(&self, call: &ToolCall) -> Tokens {
         let words = self.text(&call.name).saturating_add(self.text(&call.arguments_as_object()));
         words.saturating_add(self.overhead.call)
     }
 
-    /// Counts the schemas of the tools, which are part of every request.
+    /// Returns the number of tokens of the tool schemas, which are part of every request.
     ///
     /// ```
     /// # use epitome_core::tokens::{Counter, Encoding};
@@ -294,16 +295,17 @@ impl fmt::Debug for Counter {
     }
 }
 
-/// The ratio between a provider's token counts and ours.
+/// The ratio between a provider's token counts and the local token counts.
 ///
-/// It is used for models whose encoding is not public. Each reported request size moves the factor towards the reported
-/// ratio. Reports are weighted by their tokens and lose weight over time, so that the factor depends mainly on the last
-/// ten large reports. A single extreme report has a limited influence. Its ratio is clamped to between two thirds and
-/// 1.5 times the current factor. Its weight is at most a tenth of the remembered tokens, or half at the start.
+/// A factor is used for models whose encoding is not public. Each request size that the provider reports moves the
+/// factor towards the ratio of this request. Large requests have more weight than small requests, and new requests have
+/// more weight than old ones. The factor therefore depends mainly on the last ten large requests. A single extreme
+/// request has a limited influence. Its ratio is limited to between two thirds and 1.5 times the current factor. Its
+/// weight is at most a tenth of the remembered tokens, or half of them at the start.
 ///
-/// A factor is applied and displayed in hundredths. It stays between 0.5 and 3: a larger difference is caused by
-/// different content, not by tokenizers. Internally it uses integers, so that the same reports produce the same factor
-/// on every machine.
+/// A factor is applied and displayed in hundredths. It stays between 0.5 and 3, because a larger difference is caused
+/// by different content and not by tokenizers. Internally, a factor uses only integers, so that the same reports
+/// produce the same factor on every machine.
 ///
 /// ```
 /// use epitome_core::tokens::Factor;
@@ -318,13 +320,13 @@ impl fmt::Debug for Counter {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Sums")]
 pub struct Factor {
-    /// Number of remembered tokens, as counted by us: from 1 to [`MEMORY`].
+    /// Number of remembered tokens, by the local count: from 1 to [`MEMORY`].
     counted: Tokens,
-    /// Number of the same tokens, as reported by the provider.
+    /// Number of the same tokens, by the provider's count.
     reported: Tokens,
 }
 
-/// A factor as deserialized, before it is validated.
+/// A factor that was deserialized and is not yet validated.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Sums {
@@ -332,7 +334,7 @@ struct Sums {
     reported: Tokens,
 }
 
-/// Maximum number of counted tokens that are remembered.
+/// Maximum number of remembered tokens, by the local count.
 const MEMORY: Tokens = 1_000_000;
 /// Number of remembered tokens at the start. It is small, so that the first real report has an effect.
 const START: Tokens = 2_000;
@@ -340,12 +342,12 @@ const START: Tokens = 2_000;
 const TINY: Tokens = 200;
 
 impl Factor {
-    /// Updates the factor from one request. `counted` is our token count of the request, and `reported` is the
+    /// Updates the factor from one request. `counted` is the local token count of the request, and `reported` is the
     /// provider's count.
     ///
-    /// Both numbers must describe the same request, including system prompt and tools, and `counted` must
-    /// come from a [`Counter`]. Leave out requests with media, because media are estimates. Reports of zero,
-    /// or with fewer than 200 counted tokens, are ignored.
+    /// Both numbers must describe the same request, including system prompt and tools. `counted` must come from a
+    /// [`Counter`]. Do not pass requests with media, because the tokens of media are only estimated. The call has no
+    /// effect if `reported` is 0 or if `counted` is less than 200.
     pub fn learn(&mut self, counted: Tokens, reported: Tokens) {
         if counted < TINY || reported == 0 {
             return;
@@ -363,25 +365,25 @@ impl Factor {
         self.reported = self.reported.clamp(self.counted.div_ceil(2), self.counted * 3);
     }
 
-    /// Estimates the provider's count of a text that has `tokens` tokens by our count. Rounds up.
+    /// Estimates the provider's token count from the local token count. Rounds up.
     pub fn apply(&self, tokens: Tokens) -> Tokens {
         let product = u128::from(tokens) * u128::from(self.hundredths());
         Tokens::try_from(product.div_ceil(100)).unwrap_or(Tokens::MAX)
     }
 
-    /// Returns the factor in hundredths, rounded to the nearest: from 50 to 300.
+    /// Returns the factor in hundredths, rounded to the nearest whole number. The result is from 50 to 300.
     pub fn hundredths(&self) -> u64 {
         (self.reported * 100 + self.counted / 2) / self.counted
     }
 }
 
-/// Returns `tokens` multiplied by `by / unit`.
+/// Returns `tokens` multiplied by `by / unit`. If `unit` is 0, returns `tokens` unchanged.
 ///
 /// ```
 /// use epitome_core::condense::rescaled;
 ///
 /// assert_eq!(rescaled(300, 110, 100), 330);
-/// assert_eq!(rescaled(300, 110, 0), 300); // unknown ratio
+/// assert_eq!(rescaled(300, 110, 0), 300); // the ratio is unknown
 /// ```
 pub fn rescaled(tokens: Tokens, by: Tokens, unit: Tokens) -> Tokens {
     let product = u128::from(tokens) * u128::from(by);
@@ -411,8 +413,8 @@ impl TryFrom<Sums> for Factor {
             return Ok(Self { counted, reported });
         }
         Err(format!(
-            "factor: {reported} reported for {counted} counted is invalid; counted must be from 1 to 1000000 and \
-             reported from half to three times as much"
+            "factor: counted {counted} and reported {reported} are invalid; counted must be from 1 to 1000000, and \
+             reported must be from 0.5 to 3 times counted"
         ))
     }
 }

@@ -1,21 +1,25 @@
 //! Tracks open calls and tool loops message by message, and marks where the log may be cut.
 //!
-//! A summary can replace everything before a cut; everything after it is sent to the model unchanged. Providers reject
-//! a tool result without its call and a call without its result. So a cut is legal only where no call is open. Inside a
-//! tool loop that started with reasoning, a cut is legal only before a message that has its own reasoning.
+//! A summary can replace everything before a cut. Everything after the cut is sent to the model unchanged. Providers
+//! reject a tool result without its call, and a call without its result. Therefore a cut is legal only where no call is
+//! open. Inside a tool loop that started with reasoning, a cut is legal only before a message that has its own
+//! reasoning.
 //!
-//! Logs are not always well formed. Every input is accepted:
-//! - The first result of a call answers it. A second result, a result without a call and a late result are
-//!   *strays*: they stay in the log and are removed from the view.
-//! - A call is *abandoned* if it is still open when the user speaks again, or after its author has continued for
-//!   [`PATIENCE`] rounds. An abandoned call does not block cuts. When it is shown, it gets a placeholder result.
+//! Logs are not always well formed. The tracker accepts every input:
+//! - The first result of a call answers the call. A second result, a result without a call and a late result are
+//!   *strays*. Strays stay in the log and are removed from the view.
+//! - A call is *abandoned* if it is still open when the user speaks again. A call is also abandoned after its author
+//!   has continued for [`PATIENCE`] rounds. An abandoned call does not block cuts. When it is shown, it gets a
+//!   placeholder result.
 //! - Blank text counts as no text.
-//! - A call that repeats an open id of the same author is also a stray.
-//! - A result may refer to its call by either of the call's ids. If two authors use the same id, the result answers its
-//!   own author's call first. The following results of the same message then prefer calls of the same author.
+//! - A call is also a stray if its author already has an open call with the same id.
+//! - A call can have two ids, and a result may refer to the call by either id. If calls of two authors have the same
+//!   id, the result answers the call of the result's own author. Later results of the same message prefer the author
+//!   whose call was answered first.
 //!
-//! Each message costs O(1): a [`Tracker`] stores the open calls and the current loops, and no history. It writes its
-//! results into the message's [`Outline`], where they never change. [`crate::cut`] chooses among the legal cuts.
+//! Adding a message takes O(1) time, because a [`Tracker`] stores only the open calls and the current loops, and no
+//! history. The tracker writes its results into the message's [`Outline`] and never changes them later. [`crate::cut`]
+//! chooses among the legal cuts.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,17 +27,17 @@ use crate::message::{Author, CallId, Message, Part, Role, Seq, Tokens};
 use crate::outline::{Cut, Outline};
 use crate::tokens::Counter;
 
-/// Maximum number of open calls, and of current loops. When the limit is reached, the oldest call or loop is abandoned.
-/// So the size of the state is limited, even for a log with many unanswered calls.
+/// Maximum number of open calls. The same maximum applies to tool loops. When it is reached, the oldest call or loop is
+/// abandoned. The size of the state is therefore limited, even for a log with many unanswered calls.
 pub const MAX_OPEN_CALLS: usize = 1_024;
 
 /// Number of rounds after which an open call is abandoned. In a round, the author of the call receives other results
-/// and replies. A background tool may answer a few rounds late. But a call that is never answered must not block
-/// condensing forever if no user message closes it.
+/// and then replies. A background tool may answer a few rounds late. But a call that is never answered must not block
+/// condensing forever.
 pub const PATIENCE: u32 = 8;
 
-/// The tracking state of a session: open calls, current turn, loops. It is small; store it with the session,
-/// so that the next append does not have to read the history.
+/// The tracking state of a session: the open calls, the current turn and the tool loops. The state is small. Store it
+/// with the session, so that the next append does not need to read the history.
 ///
 /// ```
 /// use epitome_core::message::{Message, Part, Role};
@@ -46,8 +50,8 @@ pub const PATIENCE: u32 = 8;
 /// tracker.push(&Message::user("What is in a.rs?"), &counter);
 /// let call = Message::new(Role::Assistant, [Part::call("c1", "read", r#"{"path":"a.rs"}"#)]);
 /// let called = tracker.push(&call, &counter);
-/// assert_eq!(called.cut, Cut::Legal);                  // before the call: fine
-/// assert_eq!(tracker.cut_at_end(), Cut::InCall);       // after it: the result is still missing
+/// assert_eq!(called.cut, Cut::Legal);                  // a cut before the call is legal
+/// assert_eq!(tracker.cut_at_end(), Cut::InCall);       // a cut after the call is not: the result is missing
 /// let result = Message::new(Role::Tool, [Part::result("c1", "fn main() {}")]);
 /// assert_eq!(tracker.push(&result, &counter).cut, Cut::InCall);
 /// assert_eq!(tracker.cut_at_end(), Cut::Legal);
@@ -60,7 +64,7 @@ pub struct Tracker {
     /// Whether anything other than system messages was added.
     begun: bool,
     open: OpenCalls,
-    /// Authors inside a tool loop that started with reasoning.
+    /// Authors that are inside a tool loop which started with reasoning.
     loops: Vec<Option<Author>>,
 }
 
@@ -90,13 +94,13 @@ impl Tracker {
         self.open.open_for(&Some(author.clone()))
     }
 
-    /// Returns what a cut after the newest message would separate, as far as it can be decided now. The next message
-    /// may make the cut legal, but never makes a legal cut illegal.
+    /// Returns what a cut after the newest message would separate. The next message may make an illegal cut legal, but
+    /// never makes a legal cut illegal.
     pub fn cut_at_end(&self) -> Cut {
         cut_kind(!self.open.calls.is_empty(), !self.loops.is_empty())
     }
 
-    /// Like [`Tracker::cut_at_end`], but among the messages of one author only.
+    /// Like [`Tracker::cut_at_end`], but only for the messages of one author.
     pub fn own_cut_at_end(&self, author: &Author) -> Cut {
         let author = Some(author.clone());
         cut_kind(self.open.is_open_for(&author), self.loops.contains(&author))
@@ -190,8 +194,8 @@ impl Tracker {
         call_authors
     }
 
-    /// Opens the calls of a reply, and a tool loop if the reply also contains reasoning. A reply with text and without
-    /// calls ends the loop. Returns the number of opened calls.
+    /// Opens the calls of a reply. If the reply also contains reasoning, a tool loop starts. If the reply contains text
+    /// and no calls, and no call of the author is open, the loop ends. Returns the number of opened calls.
     fn take_calls(
         &mut self,
         message: &Message,
@@ -220,12 +224,12 @@ impl Tracker {
     }
 }
 
-/// Converts a count, which is at most [`MAX_OPEN_CALLS`].
+/// Converts a number of calls, which is at most [`MAX_OPEN_CALLS`].
 fn count(calls: usize) -> u32 {
     u32::try_from(calls).unwrap_or(u32::MAX)
 }
 
-/// Returns whether a message of this role can answer calls. Providers do not accept results in other roles.
+/// Returns whether a message of this role can answer calls. Providers do not accept results in messages of other roles.
 pub(crate) fn answers_calls(role: Role) -> bool {
     matches!(role, Role::Tool | Role::User)
 }
@@ -235,7 +239,8 @@ pub(crate) fn is_blank(text: &str) -> bool {
     text.trim_start().is_empty()
 }
 
-/// Returns what a cut separates at a position where a call is open or a tool loop is in progress.
+/// Returns what a cut at a position separates. The parameters say whether a call is open and whether a tool loop is in
+/// progress at that position.
 fn cut_kind(call_open: bool, in_loop: bool) -> Cut {
     match (call_open, in_loop) {
         (true, _) => Cut::InCall,
@@ -244,10 +249,10 @@ fn cut_kind(call_open: bool, in_loop: bool) -> Cut {
     }
 }
 
-/// The properties of a message's content that its outline needs.
+/// The properties of a message's content that the message's outline contains or needs.
 #[derive(Default)]
 struct ContentStats {
-    /// Whether it contains text or media, apart from calls, results and reasoning.
+    /// Whether the message contains text or media outside of calls, results and reasoning.
     has_text: bool,
     thinking: bool,
     chars: u64,
@@ -297,12 +302,12 @@ pub(crate) struct OpenCall {
     pub(crate) author: Option<Author>,
     /// Whether the author of the call received another result since the author's last reply.
     passed_over: bool,
-    /// Number of rounds in which the author of the call continued without its result.
+    /// Number of rounds in which the author of the call continued without the result of this call.
     rounds: u32,
 }
 
 impl OpenCalls {
-    /// Adds an open call. Returns false for a stray: a call with this id is already open.
+    /// Adds an open call. Returns false if the call is a stray: its author already has an open call with this id.
     pub(crate) fn open(&mut self, id: &CallId, item_id: Option<&CallId>, author: &Option<Author>) -> bool {
         if self.has(id, author) {
             return false;
@@ -320,8 +325,8 @@ impl OpenCalls {
         true
     }
 
-    /// Records a reply of this author and abandons calls that were open for too many rounds. Pieces of one
-    /// reply without a result between them count as one round.
+    /// Records a reply of this author, and abandons calls that were open for too many rounds. A reply may be split into
+    /// several messages. If no result arrives between these messages, they count as one round.
     pub(crate) fn reply(&mut self, author: &Option<Author>) {
         self.calls.retain_mut(|call| {
             if call.author == *author {
@@ -331,9 +336,12 @@ impl OpenCalls {
         });
     }
 
-    /// Removes and returns the call that this result answers. If several calls match, it prefers calls of the author
-    /// `before`, whose call the same message answered before. Next it prefers a call with this id to a call with this
-    /// item id, and last a call of the message's own author.
+    /// Removes and returns the call that this result answers. Returns `None` if no call matches. If several calls
+    /// match, these rules decide, in this order:
+    ///
+    /// 1. A call of the author `before` is preferred. The same message already answered a call of this author.
+    /// 2. A call with the id `id` is preferred to a call with the item id `id`.
+    /// 3. A call of the message's own author is preferred.
     pub(crate) fn answer(
         &mut self,
         id: &CallId,

@@ -1,25 +1,28 @@
 //! Defines triggers: the conditions under which a summary is due.
 //!
-//! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums. So the
-//! time of an evaluation depends on the size of the expression, not on the length of the session. A trigger can become
-//! due without a new message, only because time passes. So the result is not a boolean but [`When`], whose timestamp a
-//! store can save and act on.
+//! A [`Trigger`] is an expression such as `any(messages(20), idle(600))`. It is evaluated from running sums. The time
+//! of an evaluation therefore depends on the size of the expression, not on the length of the session. A trigger can
+//! become due without a new message, only because time passes. Therefore the result of an evaluation is a [`When`] and
+//! not a boolean. A store can save the timestamp of a [`When`] and evaluate the trigger again at that time.
 //!
-//! | written | due when | default |
+//! In this table, new messages are the messages since the last trigger event. In an inline condensation, `tokens` and
+//! `window` measure the whole request instead of the new messages.
+//!
+//! | condition | is due if | default argument |
 //! |---|---|---|
-//! | `messages(n)` | n messages arrived | 30 |
+//! | `messages(n)` | n new messages arrived | 30 |
 //! | `turns(n)` | n turns contain a new message | 100 |
-//! | `tokens(n)` | the messages have n tokens (inline: the whole request has n tokens) | |
-//! | `chars(n)` | the messages have n characters | |
-//! | `window(f)` | the messages, or the request, fill the fraction f of the model's window minus its output reserve | |
-//! | `every(s)` | s seconds passed since it last fired | 300 |
+//! | `tokens(n)` | the new messages have n tokens | |
+//! | `chars(n)` | the new messages have n characters | |
+//! | `window(f)` | the new messages fill the fraction f of the model's window minus its output reserve | |
+//! | `every(s)` | s seconds passed since the last trigger event | 300 |
 //! | `idle(s)` | s seconds passed since the last message | |
 //! | `economic` | the request reaches the threshold that [`crate::economic`] computed | |
-//! | `important(n)` | a part is longer than n characters | 10 |
-//! | `all(...)` | all of its conditions are due | |
-//! | `any(...)` | one of its conditions is due | |
+//! | `important(n)` | a part of a new message is longer than n characters | 10 |
+//! | `all(...)` | all conditions in the brackets are due | |
+//! | `any(...)` | at least one condition in the brackets is due | |
 //!
-//! This module does not decide where the log is cut, or which messages are counted.
+//! This module decides neither where the log is cut nor which messages are counted.
 
 use std::fmt;
 
@@ -39,10 +42,10 @@ const FROM_ONE: Whole = (1, "a whole number from 1");
 const FRACTION: &str = "a number more than 0 and at most 1 (0.75 for 75 %), rounded to a millionth";
 const SECONDS: Whole = (1, "a whole number of seconds from 1");
 
-/// A fraction: more than 0, at most 1.
+/// A fraction that is larger than 0 and at most 1.
 ///
-/// Stored in millionths. Therefore it can be compared and hashed, is printed as it was written, and its share
-/// of a token count is exact.
+/// It is stored as a whole number of millionths. Fractions can therefore be compared and hashed. A fraction is printed
+/// as it was written, and its share of a token count is exact.
 ///
 /// ```
 /// use epitome_core::trigger::Fraction;
@@ -60,12 +63,13 @@ impl Fraction {
     /// The fraction 1.
     pub const ONE: Self = Self::percent(100);
 
-    /// Rounds `value` to the nearest millionth. Fails unless `0 < value <= 1` and the result is not 0.
+    /// Creates a fraction from `value`, rounded to the nearest millionth. Returns an error unless `0 < value <= 1` and
+    /// the rounded value is larger than 0.
     pub fn new(value: f64) -> Result<Self, FormError> {
         Self::checked(value).ok_or_else(|| FormError::value("fraction", value, FRACTION))
     }
 
-    /// Creates a fraction for constants of this crate, without checking that it is valid.
+    /// Creates a fraction from a constant of this crate. The value is not checked.
     pub(crate) const fn percent(percent: u32) -> Self {
         Self(percent * 10_000)
     }
@@ -84,7 +88,7 @@ impl Fraction {
         (millionths > 0).then_some(Self(millionths))
     }
 
-    /// Returns its value.
+    /// Returns the fraction as a floating-point number.
     pub fn get(self) -> f64 {
         f64::from(self.0) / 1_000_000.0
     }
@@ -132,7 +136,8 @@ impl Fraction {
 
 impl fmt::Display for Fraction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The shortest number that has this value; with six digits, that is the number as it was written.
+        // Prints the shortest number with this value. A number with at most six decimals is therefore printed as it was
+        // written.
         write!(f, "{}", self.get())
     }
 }
@@ -153,9 +158,9 @@ impl From<Fraction> for f64 {
 
 /// The condition under which a slot, or an inline condensation, is due.
 ///
-/// Parsed from and printed as in the [module's table](self); serde uses the same text. A parsed trigger is
-/// valid. Check a trigger that was built in code with [`Trigger::check`]. The text of a valid trigger parses
-/// to the same trigger.
+/// The text form is described in the [module's table](self). Serde uses the same text form. A parsed trigger is valid.
+/// Check a trigger that was built in code with [`Trigger::check`]. The text form of a valid trigger can be parsed, and
+/// the result is the same trigger.
 ///
 /// ```
 /// use epitome_core::trigger::Trigger;
@@ -171,28 +176,31 @@ impl From<Fraction> for f64 {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Trigger {
-    /// This number of messages arrived.
+    /// At least this number of new messages arrived.
     Messages(u64),
     /// This number of turns contain a new message.
     Turns(u64),
-    /// The messages have this number of tokens. Inline, the whole request has this number of tokens.
+    /// The new messages have this number of tokens. In an inline condensation, the whole request must have this number
+    /// of tokens.
     Tokens(u64),
-    /// The messages have this number of characters.
+    /// The new messages have this number of characters.
     Chars(u64),
-    /// The messages, or the request, fill this share of the model's window minus its output reserve.
+    /// The new messages fill this share of the model's window minus its output reserve. In an inline condensation, the
+    /// whole request must fill this share.
     Window(Fraction),
-    /// This number of seconds passed since the trigger last fired, or since the first message.
+    /// This number of seconds passed since the last trigger event. Before the first event, the first message counts
+    /// instead.
     Every(u64),
     /// This number of seconds passed since the last message.
     Idle(u64),
-    /// The request reaches the size at which condensing costs least. Inline only.
+    /// The request reaches the size at which condensing costs least. Allowed only for inline condensation.
     Economic,
-    /// A part of a message is longer than this number of characters, without spaces at its ends. With 0, every part
-    /// that is not blank is long enough.
+    /// A part of a new message is longer than this number of characters. Spaces at both ends of the part are not
+    /// counted. With 0, every part that is not blank is long enough.
     Important(u64),
-    /// All of these are due. An empty list is always due.
+    /// All of these conditions are due. An empty list is always due.
     All(Vec<Trigger>),
-    /// One of these is due. An empty list is never due.
+    /// At least one of these conditions is due. An empty list is never due.
     Any(Vec<Trigger>),
 }
 
@@ -220,48 +228,50 @@ impl Default for Trigger {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct TriggerFacts<'a> {
-    /// Sums since the trigger last fired.
+    /// Sums over the messages since the last trigger event.
     pub totals: &'a Totals,
     /// The current time.
     pub now: Timestamp,
-    /// Inline: the size of the whole request, including system prompt, tools and summary. `tokens` and
-    /// `window` measure it instead of the totals' tokens.
+    /// Size of the whole request in tokens, including system prompt, tools and summary. `None` for a slot. If set,
+    /// `tokens` and `window` measure this size instead of the tokens in `totals`.
     pub request: Option<Tokens>,
-    /// The model's window minus its output reserve, or `None` if unknown.
+    /// The model's window minus its output reserve, in tokens; `None` if unknown.
     pub room: Option<Tokens>,
-    /// Inline: the result of [`crate::economic::threshold`]; `None` if unknown.
+    /// The result of [`crate::economic::threshold`], in tokens. `None` if unknown, and for a slot.
     pub economic: Option<Tokens>,
 }
 
 impl<'a> TriggerFacts<'a> {
-    /// Creates the facts of a slot with an unknown model: sums and time only.
+    /// Creates facts that contain only the sums and the time. They describe a slot with an unknown model.
     pub fn new(totals: &'a Totals, now: Timestamp) -> Self {
         Self { totals, now, request: None, room: None, economic: None }
     }
 }
 
-/// When a trigger is due. Ordered by time: `any` takes the smallest value, `all` the largest.
+/// The time at which a trigger is due. Values are ordered by time: `any` takes the smallest value of its conditions,
+/// and `all` takes the largest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum When {
-    /// It is due now; [`Trigger::reason`] returns why.
+    /// The trigger is due now. [`Trigger::reason`] returns the reason.
     Now,
-    /// It will be due at this later time if no message arrives before.
+    /// The trigger will be due at this later time if no message arrives before.
     At(Timestamp),
-    /// It cannot become due without more messages.
+    /// The trigger cannot become due without more messages.
     Never,
 }
 
 impl When {
-    /// Returns whether it is due now.
+    /// Returns whether the trigger is due now.
     pub fn is_now(self) -> bool {
         self == Self::Now
     }
 }
 
-/// Why a trigger is due, in readable form: `messages: 20 of 20`.
+/// The reason why a trigger is due. It is printed in this form: `messages: 20 of 20`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reason {
-    /// The conditions that are met: for `any` the first one, for `all` all of them.
+    /// The conditions that are met. For `any`, this is only the first met condition. For `all`, these are all
+    /// conditions.
     pub met: Vec<Gauge>,
 }
 
@@ -275,13 +285,14 @@ impl fmt::Display for Reason {
     }
 }
 
-/// The progress of every condition of a trigger, due or not: `messages 13 of 20, tokens 4,100 of 8,000`.
+/// The progress of all conditions of a trigger, both met and not met. It is printed in this form:
+/// `messages 13 of 20, tokens 4,100 of 8,000`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TriggerProgress {
-    /// Whether no message was counted since the trigger last fired. In that case it is not due, regardless of
-    /// the gauges.
+    /// Whether no message was counted since the last trigger event. If true, the trigger is not due, regardless of the
+    /// gauges.
     pub nothing_new: bool,
-    /// Every condition in written order, without `all` and `any` themselves.
+    /// The progress of each condition, in the order of the text form. `all` and `any` have no gauge of their own.
     pub gauges: Vec<Gauge>,
 }
 
@@ -297,14 +308,14 @@ impl fmt::Display for TriggerProgress {
     }
 }
 
-/// The progress of one condition: `messages 13 of 20`.
+/// The progress of one condition. It is printed in this form: `messages 13 of 20`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Gauge {
-    /// The condition's name as written.
+    /// Name of the condition, as in the text form.
     pub condition: &'static str,
     /// The current value in the condition's own unit: messages, turns, tokens, seconds or characters.
     pub have: u64,
-    /// The value from which the condition is met; `None` if unknown.
+    /// The smallest value at which the condition is met; `None` if unknown.
     pub need: Option<u64>,
 }
 
@@ -330,17 +341,17 @@ impl fmt::Display for Gauge {
     }
 }
 
-/// Where a trigger is used, which decides which conditions are allowed.
+/// The place where a trigger is used. Some conditions are not allowed in every place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// In a slot: evaluated when messages are stored.
+    /// In a slot. The trigger is evaluated when messages are stored.
     Slot,
-    /// Before a model call: evaluated from the request.
+    /// Before a model call. The trigger is evaluated from the request.
     Inline,
 }
 
 impl Trigger {
-    /// The forms that are useful for inline condensation, for help texts.
+    /// The conditions that are useful for inline condensation, as shown in help texts.
     pub const INLINE: &'static str =
         "tokens(n), window(fraction), messages(n), turns(n), chars(n), economic, any(.., ..), all(.., ..)";
 
@@ -349,12 +360,12 @@ impl Trigger {
         Self::All(triggers.into_iter().collect())
     }
 
-    /// Creates a trigger that is due when one of `triggers` is due.
+    /// Creates a trigger that is due when at least one of `triggers` is due.
     pub fn any(triggers: impl IntoIterator<Item = Trigger>) -> Self {
         Self::Any(triggers.into_iter().collect())
     }
 
-    /// Returns whether it contains `economic`, so that the economic threshold must be computed.
+    /// Returns whether the trigger contains `economic`. If so, the caller must compute the economic threshold.
     pub fn is_economic(&self) -> bool {
         match self {
             Self::Economic => true,
@@ -363,10 +374,10 @@ impl Trigger {
         }
     }
 
-    /// Returns when it is due: now, at a later time, or not without more messages.
+    /// Returns when the trigger is due: now, at a later time, or only after more messages.
     ///
-    /// It is never due if no message was counted since it last fired, because there would be nothing to
-    /// summarize.
+    /// If no message was counted since the last trigger event, the trigger is never due, because there would be nothing
+    /// to summarize.
     ///
     /// ```
     /// use epitome_core::message::Timestamp;
@@ -384,9 +395,9 @@ impl Trigger {
         self.when_scaled(facts, Fraction::ONE)
     }
 
-    /// Like [`Trigger::when`], but every threshold, including durations, is multiplied by `scale` and rounded up, to at
-    /// least 1. With [`SOFT`], the result is the time to prepare a summary. It is never later than the result of
-    /// [`Trigger::when`].
+    /// Like [`Trigger::when`], but with smaller thresholds. Each threshold is multiplied by `scale`, rounded up, and is
+    /// at least 1. Durations are thresholds too. With [`SOFT`], the result is the time to prepare a summary. The result
+    /// is never later than the result of [`Trigger::when`].
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -402,7 +413,7 @@ impl Trigger {
         if facts.totals.is_empty() { When::Never } else { self.due(facts, scale) }
     }
 
-    /// Returns why it is due, or `None` if it is not.
+    /// Returns the reason why the trigger is due, or `None` if it is not due.
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -418,7 +429,7 @@ impl Trigger {
         Some(Reason { met })
     }
 
-    /// Returns the progress of every condition, to explain why the trigger has not fired yet.
+    /// Returns the progress of every condition. It explains why the trigger is not due yet.
     ///
     /// ```
     /// # use epitome_core::message::Timestamp;
@@ -436,8 +447,8 @@ impl Trigger {
         TriggerProgress { nothing_new: facts.totals.is_empty(), gauges }
     }
 
-    /// Rejects a trigger that cannot work for this use, or that is invalid. `room` is the model's window
-    /// minus its output reserve, or `None` if unknown.
+    /// Returns an error if the trigger is invalid, or if it cannot work for this use. `room` is the model's window
+    /// minus its output reserve, in tokens; `None` if unknown.
     ///
     /// ```
     /// use epitome_core::trigger::{Use, Trigger};
@@ -452,11 +463,12 @@ impl Trigger {
     /// ```
     pub fn check(&self, site: Use, room: Option<Tokens>) -> Result<(), FormError> {
         self.check_within(site, room, 1)?;
-        // A trigger built in code is valid if its text parses to it.
+        // A trigger that was built in code is valid if its text form can be parsed.
         self.to_string().parse().map(|_: Self| ())
     }
 
-    /// Stops at the maximum depth, so that a deeply nested trigger built in code cannot exhaust the stack.
+    /// Checks a trigger and its conditions. The function stops at the maximum depth, so that a deeply nested trigger
+    /// that was built in code cannot exhaust the stack.
     fn check_within(&self, site: Use, room: Option<Tokens>, depth: usize) -> Result<(), FormError> {
         match self {
             _ if depth > expr::MAX_DEPTH => Err(FormError::too_deep()),
@@ -526,7 +538,8 @@ impl Trigger {
             }
             // Without the size of the request, there is nothing to compare with the threshold.
             Self::Economic => (tokens, facts.request.and(facts.economic)),
-            // Longer than n means at least n + 1. Nothing is longer than the largest number.
+            // A part that is longer than n has at least n + 1 characters. If n is the largest number, no part is
+            // longer.
             Self::Important(n) => (totals.longest, n.checked_add(1)),
             Self::All(_) | Self::Any(_) => return None,
         };
@@ -564,7 +577,7 @@ impl Trigger {
     }
 }
 
-/// Returns the whole seconds from `start` to `now`; 0 if the clock went back.
+/// Returns the whole seconds from `start` to `now`; 0 if `now` is earlier than `start`.
 fn elapsed(start: Timestamp, now: Timestamp) -> u64 {
     u64::try_from(now.0.saturating_sub(start.0) / 1_000).unwrap_or(0)
 }

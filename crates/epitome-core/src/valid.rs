@@ -1,13 +1,14 @@
-//! Validates message lists as a strict provider would, independently of the code that repairs them.
+//! Validates message lists as a strict provider would do. The validation does not depend on the code that repairs
+//! lists.
 //!
-//! This module does not use [`crate::track`]. Its input is a list of messages, its output a list of problems.
+//! This module does not use [`crate::track`]. Its input is a list of messages, and its output is a list of problems.
 
 use std::collections::HashSet;
 
 use crate::message::{Message, Part, Role};
 
-/// Returns the problems that a strict provider would report for this list, one line each, without message
-/// text.
+/// Returns the problems that a strict provider would report for this list. Each problem is one line and contains no
+/// message text.
 ///
 /// ```
 /// use epitome_core::valid::complaints;

@@ -1,13 +1,13 @@
 //! Turns a planned layout into a message list that providers accept.
 //!
-//! [`render`](crate::context_texts::render) inserts the texts into a [`Layout`](crate::context::Layout) and repairs
-//! the defects of the log, without changing the log. It removes strays, adds a marked result to each
-//! unanswered call, and places results directly after the reply that made the calls. It converts arguments to
-//! JSON and makes ids unique. It adds no content except marked placeholders, and every placeholder says what
-//! it is.
+//! [`render`](crate::context_texts::render) inserts the texts into a [`Layout`](crate::context::Layout) and repairs the
+//! messages. The log itself does not change. The repair removes strays, adds a placeholder result to each unanswered
+//! call, and places results directly after the reply that made the calls. It also converts arguments to JSON and makes
+//! ids unique. The repair adds no content except placeholders, and the text of each placeholder shows that it is one.
 //!
-//! [`crate::context`] has already decided which messages are shown. The dialects decide what differs between providers:
-//! the role of a peer, the characters allowed in an id, and whether two messages of the same role must be merged.
+//! Before that, [`crate::context`] decides which messages are shown. Afterwards, the dialects handle the differences
+//! between providers: the role of a peer, the characters allowed in an id, and whether two messages of the same role
+//! must be merged.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,8 @@ pub(crate) use frame::{HISTORY, bare, joined};
 /// Placeholder result in the view for a call that has no result in the log.
 pub const NO_RESULT: &str = "[no result recorded]";
 
-/// Placeholder at the start of a list that would not start with a user message. Providers reject such lists.
+/// Text of the placeholder user message. The placeholder is inserted if a list would not start with a user message,
+/// because providers reject such a list.
 pub const NOTE: &str = "[…]";
 
 /// Returns the placeholder result for an unanswered call.
@@ -37,16 +38,16 @@ pub fn note() -> Message {
     Message::user(NOTE)
 }
 
-/// Repairs a list without removing valid messages. [`render`](crate::context_texts::render) repairs the messages of a
+/// Repairs a list. Valid messages are not removed. [`render`](crate::context_texts::render) repairs the messages of a
 /// layout in the same way.
 ///
 /// ```
 /// use epitome_testkit::drawing::{draw, messages};
 /// use epitome_core::view::repair;
 ///
-/// // An orphaned result, an unanswered call, a late result.
+/// // The log contains an orphaned result, an unanswered call and a late result.
 /// let log = messages("u r(z) a(x) u r(x) a").unwrap();
-/// assert_eq!(draw(&repair(log)), "u a(x) r(x):3 u a"); // three words: [no result recorded]
+/// assert_eq!(draw(&repair(log)), "u a(x) r(x):3 u a"); // the placeholder has three words
 /// ```
 pub fn repair(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut repairer = Repairer::default();
@@ -72,7 +73,7 @@ fn is_words(part: &Part) -> bool {
     }
 }
 
-/// Like [`repair`], for messages that will receive no further results. Every call without a result gets a placeholder.
+/// Like [`repair`], for a list to which no further results are added. Every call without a result gets a placeholder.
 pub(crate) fn repair_closed(messages: impl IntoIterator<Item = Message>) -> Vec<Message> {
     let mut repairer = Repairer::default();
     messages.into_iter().for_each(|message| repairer.push(message));
@@ -83,17 +84,17 @@ pub(crate) fn repair_closed(messages: impl IntoIterator<Item = Message>) -> Vec<
 /// Repairs the order and form of messages so that every provider accepts them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Repairer {
-    /// The list so far. Shared with callers, and copied only if a caller still holds it when more messages
-    /// are added.
+    /// The finished messages. Callers share this list. It is copied only if a message is added while a caller still
+    /// holds the list.
     out: Arc<Vec<Message>>,
     open: OpenCalls,
-    /// The messages since the oldest open call, waiting for its results.
+    /// The messages from the oldest open call on. They wait for the results of open calls.
     waiting: Vec<Waiting>,
-    /// Ids in the list and how often each was used. Providers reject duplicates.
+    /// The number of uses of each call id in the list. Providers reject duplicate ids.
     used: HashMap<CallId, u32>,
-    /// Item ids in the list. They are optional, so a duplicate is dropped.
+    /// The item ids in the list. An item id is optional, so a duplicate item id is removed from its call.
     items: HashSet<CallId>,
-    /// The peer whose messages become the assistant's.
+    /// The peer whose messages are sent with the role of the assistant.
     pub(crate) assistant: Option<Author>,
     /// Whether the list starts inside the current tool loop, after the loop's first reasoning. If true, all reasoning
     /// of the loop is removed.
@@ -105,26 +106,26 @@ pub(crate) struct Repairer {
 enum Waiting {
     /// A reply with calls, and the results found so far.
     Reply { message: Message, calls: Vec<Call>, answers: Vec<Message> },
-    /// Any other message. It is placed after the results of the reply before it.
+    /// Any other message. It is placed after the results of the last reply before it.
     Other(Message),
 }
 
 #[derive(Debug, Clone)]
 struct Call {
-    /// The id in the log.
+    /// The call's id in the log.
     id: CallId,
-    /// The id in the view.
+    /// The call's id in the view.
     shown: CallId,
     answered: bool,
 }
 
 impl Repairer {
-    /// Returns the list so far, without messages that wait for a result.
+    /// Returns the finished messages. Messages that wait for a result are not included.
     pub(crate) fn done(&self) -> &[Message] {
         &self.out
     }
 
-    /// Returns the list so far for shared ownership.
+    /// Returns the finished messages as a shared list.
     pub(crate) fn shared(&self) -> Arc<Vec<Message>> {
         Arc::clone(&self.out)
     }
@@ -133,7 +134,7 @@ impl Repairer {
         Arc::make_mut(&mut self.out)
     }
 
-    /// Returns the messages that wait for a result, in the form they have if nothing more is added.
+    /// Returns the messages that wait for a result, in the form that they have if no further message is added.
     pub(crate) fn waiting(&self) -> Vec<Message> {
         if self.waiting.is_empty() {
             return Vec::new();
@@ -141,23 +142,24 @@ impl Repairer {
         Self { waiting: self.waiting.clone(), ..Self::default() }.finish()
     }
 
-    /// Inserts a message created here before position `at` of the list so far.
+    /// Inserts a message before position `at` of the finished messages.
     pub(crate) fn insert(&mut self, at: usize, message: Message) {
         let at = at.min(self.out.len());
         self.out().insert(at, message);
     }
 
-    /// Adds a message outside of its original position. It belongs to no loop, so its reasoning is removed.
+    /// Adds a message at another position than in the log. The message then belongs to no tool loop, so its reasoning
+    /// is removed.
     pub(crate) fn push_moved(&mut self, message: Cow<'_, Message>) {
         self.push(without_reasoning(message));
     }
 
-    /// Adds a message in its original position.
+    /// Adds a message at the same position as in the log.
     pub(crate) fn push_in_place(&mut self, message: Cow<'_, Message>) {
         let message = if self.strip_reasoning { without_reasoning(message) } else { message.into_owned() };
         let words = has_words(&message);
         let opens_turn = message.role.is_user() && words;
-        // A message with reasoning alone does not end a loop.
+        // A message that contains only reasoning does not end a loop.
         let last_reply = message.role == Role::Assistant && words && message.calls().next().is_none();
         self.push(message);
         self.strip_reasoning &= !(opens_turn || (last_reply && self.open.calls.is_empty()));
@@ -188,13 +190,13 @@ impl Repairer {
             Part::Thinking { .. } => true,
             words => is_words(words),
         });
-        // Providers reject trailing reasoning, which occurs if a reply was cut off.
+        // Providers reject reasoning at the end of a reply. This occurs if the reply was cut off.
         while message.parts.pop_if(|part| matches!(part, Part::Thinking { .. })).is_some() {}
         if calls.is_empty() && !has_words(&message) {
             return;
         }
         match self.waiting.last_mut() {
-            // The log contains a single reply in several messages, which are joined here.
+            // The log contains one reply as several messages. These messages are joined here.
             Some(Waiting::Reply { message: first, calls: earlier, answers })
                 if answers.is_empty() && first.author == message.author =>
             {
@@ -253,7 +255,7 @@ impl Repairer {
                         continue;
                     };
                     call_author.get_or_insert(call.author.clone());
-                    // Uses the newest call with that id. An older call with the same id was abandoned.
+                    // If several calls have this id, the newest one is used, because the older ones were abandoned.
                     let entry = self.waiting.iter_mut().rev().find_map(|entry| match entry {
                         Waiting::Reply { message, calls, answers } if message.author == call.author => {
                             let call = calls.iter_mut().find(|c| c.id == call.id && !c.answered)?;
@@ -278,8 +280,8 @@ impl Repairer {
         }
     }
 
-    /// Adds a message of the peer that is sent as the assistant. In the log it opened a turn, like any other peer's
-    /// message, and it contains no calls.
+    /// Adds a message of the peer that is sent as the assistant. In the log, the message opened a turn, like a message
+    /// of any other peer. It contains no calls.
     fn peer(&mut self, mut message: Message) {
         message.parts.retain(is_words);
         if !message.parts.is_empty() {
@@ -300,14 +302,15 @@ impl Repairer {
         }
     }
 
-    /// Marks a position in the list. Calls that are open there stay unanswered.
+    /// Closes all open calls. These calls stay unanswered, and the waiting messages are moved to the finished messages.
     pub(crate) fn seam(&mut self) {
         self.open.calls.clear();
         self.flush(false);
     }
 
-    /// Moves the waiting messages to the list: each reply, its results, and a placeholder for each missing
-    /// result. At the end of the list the last reply's open calls stay open.
+    /// Moves the waiting messages to the finished messages. Each reply is followed by its results and by a placeholder
+    /// for each missing result. If `at_the_end` is true, the last reply gets no placeholders, because its results may
+    /// still arrive.
     fn flush(&mut self, at_the_end: bool) {
         let entries = self.waiting.len();
         for (at, entry) in std::mem::take(&mut self.waiting).into_iter().enumerate() {

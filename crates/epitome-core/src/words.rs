@@ -1,11 +1,12 @@
 //! Splits text into words, in any script.
 //!
-//! In scripts with spaces a word is a run of letters and digits, in lower case and with a simple stemming. In scripts
-//! without spaces (Chinese, Japanese, Thai and similar) each pair of neighbouring characters counts as a word. This
-//! needs no dictionary: two texts that have words in common also have pairs in common.
+//! In scripts with spaces, a word is a sequence of letters and digits. Words are compared in lower case and without
+//! common endings. In scripts without spaces (Chinese, Japanese, Thai and similar), each pair of neighbouring
+//! characters counts as a word. Pairs need no dictionary: two texts that have words in common also have pairs in
+//! common.
 
-/// Calls `found` with each word, and with its hash if the word is significant. Returns the number of words.
-/// The hashes are the same on every machine.
+/// Calls `found` with each word and its hash. The hash is `None` for stop words and very short words. For a pair of
+/// characters, the word is empty. Returns the approximate number of words. The hashes are the same on every machine.
 pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) -> u32 {
     let mut chars = text.char_indices().peekable();
     let mut previous: Option<char> = None;
@@ -13,7 +14,7 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) ->
     while let Some((at, c)) = chars.next() {
         if is_unspaced(c) {
             unspaced += 1;
-            // Pairs of hiragana are mostly grammar, like the stop words of English.
+            // Most pairs of hiragana have only a grammatical function, like the stop words of English.
             if let Some(before) = previous.filter(|before| !(is_hiragana(*before) && is_hiragana(c))) {
                 found("", Some(hash_chars([before, c])));
             }
@@ -34,7 +35,7 @@ pub(crate) fn each_word(text: &str, mut found: impl FnMut(&str, Option<u64>)) ->
         words += 1;
         found(word, content_word(word));
     }
-    // In scripts without spaces about two characters form a word.
+    // In scripts without spaces, about two characters form a word.
     words + unspaced / 2
 }
 
@@ -63,7 +64,7 @@ fn is_hiragana(c: char) -> bool {
     matches!(c, '\u{3041}'..='\u{309F}')
 }
 
-/// Returns whether the character's script has no spaces between words.
+/// Returns whether the character belongs to a script without spaces between words.
 pub(crate) fn is_unspaced(c: char) -> bool {
     matches!(c,
         '\u{0E00}'..='\u{0EFF}'       // Thai, Lao
@@ -93,7 +94,7 @@ fn content_word(word: &str) -> Option<u64> {
         }
         return Some(hash(stem(lowered).as_bytes()));
     }
-    // Words of other scripts have endings too; their first six letters serve as the stem.
+    // Words of other scripts have endings too. Their first six letters are used as the stem.
     let first = || word.chars().flat_map(char::to_lowercase).take(6);
     (first().count() > 2).then(|| hash_chars(first()))
 }
@@ -133,8 +134,9 @@ fn hash_chars(chars: impl IntoIterator<Item = char>) -> u64 {
     chars.into_iter().fold(FIRST_HASH, |hash, c| c.encode_utf8(&mut [0; 4]).bytes().fold(hash, step))
 }
 
-/// Packs an ASCII word in lower case into one number that preserves the order of words. `None` if it is
-/// longer than any listed word. Searching a list of numbers is much faster than a list of words.
+/// Packs an ASCII word into one number, in lower case. The numbers have the same order as the words. Returns `None` if
+/// the word is not ASCII or is longer than every word in the lists. A search in a list of numbers is much faster than a
+/// search in a list of words.
 pub(crate) fn pack(word: &str) -> Option<u128> {
     (word.len() <= LONGEST_LISTED && word.is_ascii()).then(|| pack_bytes(word.as_bytes()))
 }
@@ -169,8 +171,8 @@ pub(crate) const fn pack_all<const N: usize>(words: [&str; N]) -> [u128; N] {
 
 static PACKED_STOP: [u128; 115] = pack_all(STOP);
 
-/// English stop words, sorted. Other languages need no list: a word that occurs in every line gets a low weight without
-/// a list.
+/// English stop words, sorted. Other languages need no list, because a word that occurs in every line gets a low weight
+/// anyway.
 #[rustfmt::skip]
 const STOP: [&str; 115] = [
     "a", "about", "all", "also", "am", "an", "and", "any", "are", "as", "at", "be", "been", "being",

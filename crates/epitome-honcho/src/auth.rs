@@ -1,10 +1,13 @@
-//! Authorizes requests to the workspace that a path names.
+//! Authorizes requests to Honcho's routes.
 //!
-//! An Epitome key grants access to its own workspace. A token signed with the shared secret grants access to what it
-//! claims, the narrowest claim first. A caller without access gets the same 401, whether the named thing exists or not.
+//! An Epitome key grants access to the key's own workspace. A token of Honcho must be signed with the configured
+//! secret. A token with the claim `ad` grants access to everything. Any other token grants access to the narrowest
+//! resource that it names: a session, otherwise a peer, otherwise a workspace. A caller without access to a resource
+//! gets a 401 response. The response is the same whether the resource exists or not.
 //!
-//! If such a secret is configured, every caller needs a token or a key, on any address. As in Honcho, the secret means
-//! that tokens are required. The native routes depend on `server.require_keys` alone.
+//! If a secret for tokens is configured, Honcho's routes require a token or a key on every address. The reason is that
+//! Honcho also requires tokens if it has a secret. For the native routes, only the setting `server.require_keys`
+//! decides whether keys are required.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -29,11 +32,12 @@ use super::state::Honcho;
 #[derive(Debug)]
 pub(super) struct Grant {
     rights: Rights,
-    /// The only workspace; `None` for all.
+    /// The only workspace that the caller may use; `None` for all workspaces.
     pub(super) workspace: Option<String>,
-    /// The only session in the workspace, if set.
+    /// The only session that the caller may use; `None` if the caller is not limited to one session.
     session: Option<String>,
-    /// The only author in the workspace, if set, with read access to the author's sessions.
+    /// The only peer that the caller may use; `None` if the caller is not limited to one peer. The caller may also read
+    /// the sessions of this peer.
     peer: Option<String>,
 }
 
@@ -57,7 +61,7 @@ impl Grant {
         }
     }
 
-    /// Returns whether the caller operates the server.
+    /// Returns whether the caller has the rights of the server's operator.
     pub(super) fn is_operator(&self) -> bool {
         self.rights == Rights::Admin && self.workspace.is_none()
     }
@@ -67,17 +71,17 @@ impl Grant {
         self.session.is_some() || self.peer.is_some()
     }
 
-    /// Returns whether it grants access to a workspace, or to something in it.
+    /// Returns whether the caller may use a workspace or a part of the workspace.
     pub(super) fn allows(&self, workspace: &str) -> bool {
         self.workspace.as_deref().is_none_or(|own| own == workspace)
     }
 
-    /// Returns whether the caller may create a workspace, or change one as a whole.
+    /// Returns whether the caller may create a workspace, or change a workspace as a whole.
     pub(super) fn can_change_workspace(&self) -> bool {
         self.rights >= Rights::Write && !self.is_limited()
     }
 
-    /// Refuses a caller without this right.
+    /// Returns an error unless the caller has the right `required` for the target.
     async fn require(
         &self,
         workspace: &Workspace,
@@ -93,10 +97,10 @@ impl Grant {
             (None, None) => Ok(()),
             (Some(own), _) if session == Some(own) => Ok(()),
             (None, Some(own)) if peer == Some(own) && session.is_none() => Ok(()),
-            // A member may only read.
+            // A caller that is limited to a peer may read the sessions of which the peer is a member.
             (None, Some(own)) if required == Rights::Read => {
                 let session = workspace.session(session.ok_or_else(refused)?);
-                // A store error is returned as such, because a client does not repeat a request that got a 401.
+                // An error of the store is not reported as a 401, because a client does not retry after a 401.
                 let member = existing(session.member(own).await)?.flatten();
                 member.map(drop).ok_or_else(refused)
             }
@@ -105,23 +109,23 @@ impl Grant {
     }
 }
 
-/// The session and the peer that a request is about.
+/// The session and the peer that a request names.
 type Target<'a> = (Option<&'a str>, Option<&'a str>);
 
-/// Error of every caller without access, whether the named thing exists or not.
+/// Returns the error for a caller without access. The error does not show whether the requested resource exists.
 pub(super) fn no_access() -> Problem {
     unauthorized(
-        "this key does not allow this; use a key for this workspace, session or peer, with the needed right",
+        "this key does not allow this request; use a key for this workspace, session or peer, with the required right",
     )
 }
 
-/// Returns what the caller may access. The caller of this function checks the required right.
+/// Returns what the caller may read and change. The code that calls this function checks the required right.
 pub(super) async fn authorize(headers: &HeaderMap, app: &Honcho) -> Result<Grant, Problem> {
     let token = bearer_token(headers);
     let is_own_key = matches!(&token, Ok(Some(secret)) if secret.starts_with("epk_"));
     match (&app.jwt, app.keys) {
-        // A program that was written for Honcho's cloud always sends a key. Where no key is required, any key but
-        // Epitome's is ignored.
+        // A program that was written for Honcho's cloud service always sends a key. If this server requires no key, it
+        // ignores every key that is not one of Epitome's own.
         (None, Keys::Off { loopback }) if !is_own_key => {
             return refuse_cross_site(headers, loopback).map(|()| Grant::ALL);
         }
@@ -141,7 +145,7 @@ pub(super) fn now() -> IsoTime {
     IsoTime(i64::try_from(since.as_micros()).unwrap_or(i64::MAX))
 }
 
-/// What the path names, and a permit for a running request.
+/// An authorized request: the resources that its path names, and its permit.
 pub(super) struct Access {
     pub(super) app: Arc<Honcho>,
     pub(super) workspace: Workspace,
@@ -151,7 +155,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// Returns the path parameter of this name; empty on a path without it.
+    /// Returns the path parameter of this name, or an empty text if the path has no such parameter.
     pub(super) fn path_param(&self, name: &str) -> &str {
         path_param(&self.path, name).unwrap_or_default()
     }
@@ -161,13 +165,14 @@ impl Access {
         self.workspace.session(self.path_param("session"))
     }
 
-    /// Refuses a caller who may not read, or not write, this session or this peer of the workspace.
+    /// Returns an error unless the caller has the right `required` for this session and this peer of the workspace.
     pub(super) async fn require(&self, target: Target<'_>, required: Rights) -> Result<(), Problem> {
         self.grant.require(&self.workspace, target, required).await
     }
 }
 
-/// A caller who may read what the path names, or change it.
+/// Extractor that requires the right to read the resources that the path names. If `WRITE` is true, it requires the
+/// right to change them.
 pub(super) struct Authorized<const WRITE: bool>(pub(super) Access);
 
 pub(super) type CanRead = Authorized<false>;
@@ -182,7 +187,8 @@ impl<const WRITE: bool> FromRequestParts<Arc<Honcho>> for Authorized<WRITE> {
     }
 }
 
-/// A caller who may get or create what the body names. The required right depends on the body.
+/// Extractor for routes that get or create the resource that the body names. It requires any access to the workspace.
+/// The route itself checks the required right, because this right depends on the body.
 pub(super) struct CanGetOrCreate(pub(super) Access);
 
 impl FromRequestParts<Arc<Honcho>> for CanGetOrCreate {
@@ -193,8 +199,8 @@ impl FromRequestParts<Arc<Honcho>> for CanGetOrCreate {
     }
 }
 
-/// Authorizes a caller who has the right `required` on what the path names. `None` accepts any access to its workspace,
-/// because the right depends on the body.
+/// Authorizes a caller who has the right `required` for the resources that the path names. If `required` is `None`, any
+/// access to the workspace is sufficient.
 async fn access(parts: &mut Parts, app: &Arc<Honcho>, required: Option<Rights>) -> Result<Access, Problem> {
     let grant = authorize(&parts.headers, app).await?;
     let Ok(path) = RawPathParams::from_request_parts(parts, app).await else {
@@ -222,7 +228,7 @@ fn path_param<'a>(path: &'a RawPathParams, name: &str) -> Option<&'a str> {
     path.iter().find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// A caller of a route that names no workspace in its path.
+/// Extractor for routes whose path names no workspace.
 pub(super) struct AnyCaller(pub(super) Grant);
 
 impl FromRequestParts<Arc<Honcho>> for AnyCaller {

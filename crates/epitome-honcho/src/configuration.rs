@@ -7,8 +7,9 @@ use epitome::settings::Patch;
 use epitome::{Attributes, Error};
 use serde_json::{Map, Value, json};
 
-/// The slots of Honcho's two summaries.
+/// The name of the slot for Honcho's short summary.
 const SHORT: &str = "short";
+/// The name of the slot for Honcho's long summary.
 pub(super) const LONG: &str = "long";
 
 /// The name under which configurations are stored in attributes.
@@ -27,8 +28,8 @@ pub(super) fn attributes(configuration: Map<String, Value>) -> Map<String, Value
     Map::from_iter([(OWNER.to_owned(), Value::Object(configuration))])
 }
 
-/// Merges a configuration that was sent into the stored one: a table that was sent replaces the stored table, and
-/// `null` removes it.
+/// Returns a change that merges the sent configuration into the stored configuration, and derives settings from the
+/// result. A sent table replaces the stored table of the same name. `null` removes the stored table.
 pub(super) fn configure(sent: Map<String, Value>) -> Attributes {
     let change = move |stored: &Map<String, Value>| {
         let mut merged = stored.clone();
@@ -40,7 +41,7 @@ pub(super) fn configure(sent: Map<String, Value>) -> Attributes {
     Attributes { owner: OWNER, change: Arc::new(change) }
 }
 
-/// Derives settings. A setting that the configuration does not contain is removed.
+/// Derives settings from a configuration. A setting that the configuration does not contain is removed.
 fn settings(configuration: &Map<String, Value>) -> Result<Patch, Error> {
     let summary = configuration.get("summary");
     let field = |key: &str| summary.and_then(|summary| summary.get(key));

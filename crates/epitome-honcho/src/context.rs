@@ -1,4 +1,4 @@
-//! Contexts of a session, and its summaries.
+//! The context and the summaries of a session.
 
 use std::collections::HashSet;
 
@@ -33,8 +33,8 @@ impl<'a> ContextOut<'a> {
     }
 }
 
-/// Returns the conversation within a token budget, summary and messages together, without waiting for a model. For a
-/// session that does not exist the context is empty.
+/// Returns a context: a summary and messages, which together fit the token budget. The route never waits for a model.
+/// If the session does not exist, the context is empty.
 pub(super) async fn read(
     Authorized(access): CanRead,
     params: QueryParams,
@@ -85,9 +85,9 @@ pub(super) async fn read(
     Ok(answer)
 }
 
-/// Builds a context without gaps and without duplicates, because the answer has no field to report them.
+/// Builds a context without gaps and duplicates. Honcho's format has no field that could report a gap.
 async fn context(session: &Session, params: &ContextParams) -> Result<Context, Error> {
-    // Part of a message that exceeds the budget is better than nothing of it.
+    // If the newest message alone exceeds the budget, the context contains a shortened form of the message.
     let request = ContextRequest {
         tokens: params.tokens,
         summary: params.summary,
@@ -95,7 +95,7 @@ async fn context(session: &Session, params: &ContextParams) -> Result<Context, E
         ..ContextRequest::default()
     };
     let context = match complete(session, &request).await {
-        // The server's limit may be lower than what Honcho's clients may request.
+        // Honcho's clients may request more tokens than the server allows. Then the server's maximum is used.
         Err(Error::Invalid(_)) if params.tokens.is_some() => {
             complete(session, &ContextRequest { tokens: None, ..request.clone() }).await?
         }
@@ -109,13 +109,14 @@ async fn context(session: &Session, params: &ContextParams) -> Result<Context, E
     }
 }
 
-/// Builds a context that leaves nothing out: messages that no summary covers yet are digested at once. If there are far
-/// more of them than the budget holds, the newest messages come alone, without a summary that would look complete.
+/// Builds a context that leaves no message out. If some messages are neither covered by the stored summary nor shown,
+/// adds their best lines to the summary at once, without a model. If these messages are far more than the budget
+/// allows, returns only the newest messages and no summary, because a summary would make the context look complete.
 async fn complete(session: &Session, request: &ContextRequest) -> Result<Context, Error> {
     let mut context = session.context(request.clone()).await?;
     let tokens = Some(context.report.budget);
     if request.summary && !context.report.exhaustive && context.report.empty.is_none() {
-        // In Honcho a summary always gets two fifths of the budget.
+        // Honcho reserves two fifths of the budget for the summary.
         let share = Fraction::new(0.4).ok();
         context = session.context(ContextRequest { tokens, fill: true, share, ..request.clone() }).await?;
     }
@@ -125,8 +126,8 @@ async fn complete(session: &Session, request: &ContextRequest) -> Result<Context
     Ok(context)
 }
 
-/// Rebuilds a context whose summary covers the newest message too, which leaves nothing to answer to. Returns that
-/// message verbatim, and a summary of what came before it.
+/// Rebuilds a context whose summary also covers the newest message. Such a context shows no message that a model could
+/// answer. Returns the newest message verbatim, together with a context of the messages before it.
 async fn with_newest_verbatim(
     session: &Session,
     request: &ContextRequest,
@@ -153,19 +154,22 @@ async fn with_newest_verbatim(
     Ok(earlier)
 }
 
-/// Maximum distance between the first and the last missing message.
+/// Maximum distance, in messages, between the first and the last message that a context does not show. If the distance
+/// is larger, no blank messages are added.
 const MAX_BLANK_DISTANCE: u64 = 1_000;
 
-/// Maximum size of the missing messages that are read, in bytes.
+/// Maximum size of the messages that are read to find blank messages, in bytes.
 const MAX_BLANK_BYTES: u64 = 1 << 20;
 
-/// Adds messages without text. They are of no use to models, but Honcho's clients expect them.
+/// Adds the messages without text that the context leaves out. They are of no use to a model, but Honcho's clients
+/// expect them.
 async fn with_blank_messages(session: &Session, mut context: Context) -> Result<Context, Error> {
     let shown: HashSet<Seq> = context.messages.iter().map(|message| message.seq).collect();
     let covered = context.summary.as_ref().map(|summary| summary.text_through);
     let own = |message: &&Message| message.seq > 0 && !message.pinned && !message.role.is_system();
     let first = context.messages.iter().filter(own).map(|message| message.seq).min();
-    // Without a summary, the oldest messages may be missing because they did not fit.
+    // Without a summary, the search for blank messages starts at the first shown message, because older messages may
+    // have been left out only because they did not fit.
     let Some(from) = covered.map(|covered| covered.saturating_add(1)).or(first) else {
         return Ok(context);
     };
@@ -196,7 +200,8 @@ fn render(
     session: &str,
     target: bool,
 ) -> Result<Rendered, Problem> {
-    // The summary has its own field, and messages that Epitome inserts for the model are left out.
+    // Honcho's format has a separate field for the summary. So the message with the summary is left out, and so are
+    // other messages that Epitome inserts for the model. Inserted messages have the sequence number 0.
     let summary = context.summary.as_ref().filter(|summary| summary.text_through > 0);
     let covered = summary.map_or(0, |summary| summary.text_through);
     let is_shown = |message: &&Message| {
@@ -217,7 +222,7 @@ fn render_summary(summary: &ShownSummary, renderer: &MessageRenderer) -> Value {
     wire::summary(&summary.text, &renderer.id(summary.text_through), slot, created, summary.tokens)
 }
 
-/// Returns both summaries, as far as they exist.
+/// Returns the short and the long summary. A summary that does not exist is `null`.
 pub(super) async fn summaries(Authorized(access): CanRead) -> Answer {
     let session = access.session();
     let mut body = json!({"id": access.path_param("session"), "short_summary": null, "long_summary": null});

@@ -1,4 +1,4 @@
-//! Errors in Honcho's format: `{"detail": …}`, a text or a list of faults.
+//! Errors in Honcho's format: `{"detail": …}`. The detail is a text or a list of faults.
 
 use axum::http::{StatusCode, response};
 use axum::response::Response;
@@ -18,12 +18,12 @@ pub(super) fn session_not_found(session: &str, workspace: &str) -> Problem {
 }
 
 pub(super) fn message_not_found(id: &str) -> Problem {
-    // The id comes from the path, and may be long.
+    // The id comes from the path and can be long, so only its first 64 characters are shown.
     let id: String = id.chars().take(64).collect();
     Problem::not_found(format!("Message with ID {id} not found"))
 }
 
-/// Returns the error for an invalid name. The name is not repeated: it may be long.
+/// Returns the error for an invalid name. The error does not repeat the name, because the name can be long.
 pub(super) fn invalid_name(param: &str) -> Problem {
     unprocessable(format!("{param}: a name has 1 to 512 bytes and no control characters"))
 }
@@ -34,7 +34,7 @@ impl From<Faults> for Problem {
     }
 }
 
-/// Returns the error for a request that the router itself refuses: the status as text, as in Honcho.
+/// Returns the error for a request that the router refuses. As in Honcho, the text is the name of the HTTP status.
 pub(super) fn router_error(status: StatusCode) -> Problem {
     Problem::new(
         status,
@@ -43,7 +43,7 @@ pub(super) fn router_error(status: StatusCode) -> Problem {
     )
 }
 
-/// Converts a problem into Honcho's format, with the status that its clients expect.
+/// Converts a problem into Honcho's format, with the HTTP status that Honcho's clients expect.
 pub(super) fn render(problem: &Problem, parts: &response::Parts, _: &str) -> RenderedProblem {
     let status = match parts.status {
         StatusCode::BAD_REQUEST => StatusCode::UNPROCESSABLE_ENTITY,
@@ -57,17 +57,17 @@ pub(super) fn render(problem: &Problem, parts: &response::Parts, _: &str) -> Ren
     RenderedProblem { status, content_type: "application/json", body }
 }
 
-/// Returns the error for a route that is not offered, with a status that Honcho's clients do not retry.
+/// Returns the error for a route that is not offered. Honcho's clients do not retry after this HTTP status.
 pub(super) fn not_offered() -> Problem {
     let detail = "not offered: Epitome stores and condenses conversations, and does not reason about their \
                   participants (no chat, representations, cards, conclusions, scopes, dreams or webhooks)";
     Problem::new(StatusCode::NOT_IMPLEMENTED, "not-offered", detail)
 }
 
-/// The answer of a route.
+/// The result of a route: a response, or a problem that the middleware renders.
 pub(super) type Answer = Result<Response, Problem>;
 
-/// Returns what was read, or `None` if there is no such session.
+/// Returns the value that was read, or `None` if the session does not exist.
 pub(super) fn existing<T>(read: Result<T, Error>) -> Result<Option<T>, Problem> {
     match read {
         Ok(read) => Ok(Some(read)),

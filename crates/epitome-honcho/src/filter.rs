@@ -1,19 +1,23 @@
 //! The filters of Honcho's list and search routes.
 //!
-//! A filter is parsed once (`filter/parse.rs`), refused if it is invalid, and then applied to every item. It sees an
-//! item only as JSON.
+//! A filter is parsed once (`filter/parse.rs`). An invalid filter is refused. A valid filter is applied to the JSON
+//! form of every item.
 //!
-//! - All entries of a dict must match. `AND`, `OR` and `NOT` take lists of dicts, of which all, any or none must match.
-//!   An empty `AND` or `NOT` matches everything. An empty `OR` matches nothing, and neither does an empty `in`.
-//! - A plain value means equality. `gt`, `gte`, `lt`, `lte`, `ne`, `in`, `contains` and `icontains` compare; one
-//!   condition may have several. `"*"` in place of a value matches anything, also a missing value.
-//! - Numbers compare as numbers, texts by their bytes, fields that end in `_at` as timestamps. A number never equals a
-//!   text.
-//! - `metadata` and `configuration` contain JSON, and match as in Postgres' `@>`: a dict matches a dict with fewer
-//!   entries, a list matches a list whose elements it contains, everything else must be equal. Operators may be used at
-//!   any depth. `contains` finds a part of a text, or an element of a list.
-//! - A condition is true or false, where SQL has a third value. A condition on a missing value or `null` is false: `ne`
-//!   matches only a different value. `NOT` inverts that, and so also matches items without the value.
+//! - All entries of a dict must match. `AND`, `OR` and `NOT` take a list of dicts. For `AND`, all of these dicts must
+//!   match. For `OR`, at least one dict must match. For `NOT`, no dict may match. An empty `AND` or `NOT` matches
+//!   everything. An empty `OR` or `in` matches nothing.
+//! - A condition is a value, which must be equal, or a dict of operators: `gt`, `gte`, `lt`, `lte`, `ne`, `in`,
+//!   `contains` and `icontains`. One dict may have several operators. `"*"` in place of a value matches anything, also
+//!   a missing value.
+//! - Numbers are compared as numbers, and texts by their bytes. Fields whose names end in `_at` are compared as
+//!   timestamps. A number never equals a text.
+//! - `metadata` and `configuration` contain JSON. They are matched as PostgreSQL's operator `@>` matches: the item's
+//!   dict must contain every entry of the filter's dict, and the item's list must contain every element of the filter's
+//!   list. All other values must be equal. Operators may be used at any depth. `contains` matches a part of a text, or
+//!   an element of a list.
+//! - A condition is either true or false. SQL also has a third result, unknown; filters do not. In general, a condition
+//!   on a missing value or on `null` is false. So `ne` matches only if there is a value and this value is different.
+//!   `NOT` inverts the result, and therefore also matches items without the value.
 
 mod parse;
 #[cfg(test)]
@@ -25,43 +29,44 @@ use serde_json::{Number, Value};
 
 use super::iso_time::IsoTime;
 
-/// The filter of a list's items, each a JSON object with its fields.
+/// A filter for the items of a list. Each item is a JSON object.
 pub(super) type Filter = Condition;
 
-/// The fields of a kind of items.
+/// The fields of one type of items.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FilterFields {
     /// The names that a filter may use.
     pub(super) allowed: &'static [&'static str],
-    /// Those of them that are aliases of `id`.
+    /// The allowed names that are aliases of `id`.
     pub(super) id_aliases: &'static [&'static str],
 }
 
-/// A condition on an item, or on a value in it. `parse` limits its depth.
+/// A condition on an item, or on a value inside an item. `parse` limits how deep conditions can be nested.
 #[derive(Debug, Clone)]
 pub(super) enum Condition {
     All(Vec<Condition>),
     Any(Vec<Condition>),
     Not(Box<Condition>),
-    /// Applies to the value under this name in a dict: an item's field, or an entry of one.
+    /// In a dict, the value under this name matches this condition. The dict is an item, or a value inside an item.
     Field(String, Box<Condition>),
     /// The value is missing, or `null`.
     Absent,
     /// The value exists, and this condition is false.
     Differs(Box<Condition>),
-    /// The value is this, or a dict or list that contains this.
+    /// The value equals the filter's value, or is a dict or list that contains the filter's value. [`includes`]
+    /// decides.
     Includes(Value),
-    /// The value has this relation to a number or text. A value of another type has none.
+    /// The value has the same type as the filter's number or text, and has this relation to it.
     Compares(Relation, Value),
-    /// The value is a timestamp with this relation to another one.
+    /// The value is a timestamp, and has this relation to the filter's timestamp.
     Time(Relation, IsoTime),
-    /// The value is a text that contains this, or a list with this element.
+    /// The value is a text that contains the filter's text, or a list that contains the filter's element.
     Contains(Value),
-    /// Like `Contains`, but ignores case. This text is in lower case.
+    /// Like `Contains`, but upper and lower case are equal. The filter's text is stored in lower case.
     ContainsFolded(String),
 }
 
-/// Which orderings match, such as `Ordering::is_gt`.
+/// A function that returns whether an ordering matches, such as `Ordering::is_gt`.
 type Relation = fn(Ordering) -> bool;
 
 impl Condition {
@@ -70,17 +75,17 @@ impl Condition {
         self.matches_value(Some(item))
     }
 
-    /// Returns the condition that everything matches, also a missing value.
+    /// Returns a condition that every value matches, also a missing value.
     fn anything() -> Self {
         Self::All(Vec::new())
     }
 
-    /// Returns whether everything matches, so that items need not be converted to JSON.
+    /// Returns whether every value matches this condition. If so, items need not be converted to JSON.
     pub(super) fn is_empty(&self) -> bool {
         matches!(self, Self::All(conditions) if conditions.is_empty())
     }
 
-    /// Returns the conjunction of these conditions, without those that everything matches.
+    /// Returns the condition that all these conditions are true. Leaves out conditions that every value matches.
     fn all(mut conditions: Vec<Self>) -> Self {
         conditions.retain(|condition| !condition.is_empty());
         if conditions.len() == 1 { conditions.remove(0) } else { Self::All(conditions) }
@@ -90,12 +95,13 @@ impl Condition {
         if conditions.len() == 1 { conditions.remove(0) } else { Self::Any(conditions) }
     }
 
-    /// Applies the condition to the value under a name.
+    /// Returns this condition, applied to the value under a name.
     fn of_field(self, name: &str) -> Self {
         if self.is_empty() { self } else { Self::Field(name.to_owned(), Box::new(self)) }
     }
 
-    /// Returns how many conditions use a field, so that a caller can refuse what it cannot answer.
+    /// Returns the number of conditions that use a field. A route that cannot evaluate all conditions on the field can
+    /// refuse the filter.
     pub(super) fn mentions(&self, field: &str) -> usize {
         match self {
             Self::All(conditions) | Self::Any(conditions) => {
@@ -107,8 +113,8 @@ impl Condition {
         }
     }
 
-    /// Returns the one text that a field must equal, if that is obvious, so that a caller can use an index. The filter
-    /// must still be applied to what is read that way.
+    /// Returns the text that a field must equal; `None` if no condition states this text directly. The caller can use
+    /// the text to read items by an index, and must still apply the filter to these items.
     pub(super) fn must_equal(&self, field: &str) -> Option<&str> {
         match self {
             Self::All(conditions) => conditions.iter().find_map(|condition| condition.must_equal(field)),
@@ -117,7 +123,7 @@ impl Condition {
         }
     }
 
-    /// Returns the only text that matches.
+    /// Returns the only text that matches this condition; `None` if no condition states this text directly.
     fn text(&self) -> Option<&str> {
         match self {
             Self::Includes(Value::String(text)) => Some(text),
@@ -148,7 +154,7 @@ impl Condition {
     }
 }
 
-/// Compares a value with another one.
+/// Compares two numbers or two texts. Returns `None` for values of other types.
 fn compare(value: &Value, bound: &Value) -> Option<Ordering> {
     match (value, bound) {
         (Value::Number(number), Value::Number(bound)) => compare_numbers(number, bound),
@@ -157,7 +163,7 @@ fn compare(value: &Value, bound: &Value) -> Option<Ordering> {
     }
 }
 
-/// Compares integers as integers, and as fractions only if one of them is a fraction.
+/// Compares two numbers: as integers if both are integers, otherwise as floating-point numbers.
 fn compare_numbers(one: &Number, other: &Number) -> Option<Ordering> {
     match (one.as_i128(), other.as_i128()) {
         (Some(one), Some(other)) => Some(one.cmp(&other)),
@@ -165,7 +171,8 @@ fn compare_numbers(one: &Number, other: &Number) -> Option<Ordering> {
     }
 }
 
-/// Returns `value @> expected`. The depth of `expected` limits the recursion.
+/// Returns whether `value` contains `expected`, as PostgreSQL's `value @> expected` does. The depth of `expected`
+/// limits the recursion.
 fn includes(value: &Value, expected: &Value) -> bool {
     match (value, expected) {
         (Value::Object(value), Value::Object(expected)) => expected

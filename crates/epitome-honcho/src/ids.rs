@@ -1,8 +1,10 @@
-//! Creates opaque ids: of messages, and of sessions whose names must not be revealed.
+//! Creates opaque ids of messages and of sessions.
 //!
-//! A message's id has 21 characters, as in Honcho. The first thirteen are a prefix that identifies its session, derived
-//! from the store's secret. So an id does not reveal how many sessions there are, and is valid only in its own session. The
-//! last eight encode the message's sequence number.
+//! A message's id has 21 characters, as in Honcho. The first 13 characters identify the message's session. They are
+//! derived from the store's secret, so an id does not reveal how many sessions there are. The last 8 characters encode
+//! the message's sequence number. A message's id is valid only in the message's own session.
+//!
+//! A session's id does not reveal the session's name.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -18,7 +20,7 @@ const PREFIX_CHARS: usize = 13;
 /// Number of characters that encode the sequence number, six bits each.
 const SEQ_CHARS: usize = 8;
 
-/// Creates ids.
+/// Creates ids of messages and sessions from the store's secret.
 #[derive(Clone)]
 pub(super) struct Ids {
     secret: [u8; 32],
@@ -32,14 +34,14 @@ impl Ids {
         Self { secret }
     }
 
-    /// Returns the prefix of a session.
+    /// Returns the prefix of the message ids of a session.
     pub(super) fn prefix(&self, session: SessionId) -> IdPrefix {
         IdPrefix(self.hashed("message", &session.to_le_bytes(), PREFIX_CHARS))
     }
 
-    /// Returns an id for a session that does not reveal its name.
+    /// Returns the id of a session. The id does not reveal the session's name.
     pub(super) fn session(&self, workspace: &str, session: &str) -> String {
-        // Names do not contain newlines, so this is unambiguous.
+        // Names contain no newlines, so two different pairs of names never produce the same text.
         self.hashed("session", format!("{workspace}\n{session}").as_bytes(), PREFIX_CHARS + SEQ_CHARS)
     }
 
@@ -67,7 +69,7 @@ impl IdPrefix {
         self.0.chars().chain(encoded).collect()
     }
 
-    /// Returns the sequence number of the message with this id, `None` if the id is not from this session.
+    /// Returns the sequence number that a message's id contains; `None` if the id is invalid or from another session.
     pub(super) fn seq(&self, name: &str) -> Option<Seq> {
         let encoded = name.strip_prefix(self.0.as_str()).filter(|encoded| encoded.len() == SEQ_CHARS)?;
         encoded.bytes().try_fold(0, |seq, byte| {
@@ -77,7 +79,7 @@ impl IdPrefix {
     }
 }
 
-/// Returns the character for the lowest six bits.
+/// Returns the character that encodes the lowest six bits.
 fn letter(bits: u64) -> char {
     let at = usize::try_from(bits & 63).unwrap_or_default();
     ALPHABET.get(at).map_or('A', |letter| char::from(*letter))

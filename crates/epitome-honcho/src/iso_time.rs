@@ -1,8 +1,10 @@
 //! Timestamps as Honcho's clients write and read them: ISO 8601, to the microsecond.
 //!
-//! Epitome's own times are in milliseconds. Honcho's have six decimals, and a client expects to get a time back as it
-//! sent it, so [`IsoTime`] is more precise than Epitome's times. It uses `jiff`'s civil dates in UTC, because `jiff`'s
-//! timestamps end a day before the year 9999 does.
+//! Epitome's own times are in milliseconds. Honcho's times are in microseconds. A client expects that a response
+//! contains exactly the time that the client sent, so [`IsoTime`] is in microseconds too.
+//!
+//! [`IsoTime`] uses the civil dates of the crate `jiff`, in UTC. The timestamps of `jiff` cannot represent the last day
+//! of the year 9999.
 
 use std::fmt::{self, Display, Formatter};
 
@@ -18,13 +20,18 @@ pub(crate) struct IsoTime(pub(crate) i64);
 const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
 
 impl IsoTime {
-    /// Parses what Python's `isoformat` and JavaScript's `toISOString` write, and the forms between them: a date, or a
-    /// date and a time to the minute, second or fraction of one, separated by `T`, `t` or a space; then `Z`, `z`,
-    /// `+02:00`, `+0200`, `+02` or nothing, which is UTC.
+    /// Parses a time in a form that Python's `isoformat` or JavaScript's `toISOString` writes, or in a similar form. A
+    /// time has these parts:
     ///
-    /// A fraction has up to nine digits and is cut to six. Returns `None` for anything else, for a day or an hour that
-    /// does not exist, and for a time outside the years 1 to 9999 in UTC. A leap second (`:60`) is refused too: neither
-    /// language can write one.
+    /// - a date, such as `2026-11-15`;
+    /// - optionally, a time of day: `T`, `t` or a space, and then `02:17`, `02:17:11` or `02:17:11.5`;
+    /// - optionally, after a time of day, a time zone: `Z`, `z`, `+02:00`, `+0200` or `+02`. The default is UTC.
+    ///
+    /// A fraction of a second may have up to nine digits. Digits after the sixth are cut off.
+    ///
+    /// Returns `None` for every other form, for a day or an hour that does not exist, and for a time outside the years
+    /// 1 to 9999 in UTC. Also returns `None` for a leap second (`:60`), because neither language can write a leap
+    /// second.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         if !has_accepted_form(text) || text.get(17..19) == Some("60") {
             return None;
@@ -38,29 +45,29 @@ impl IsoTime {
         (utc.year() >= 1 && offset.abs() < 86_400).then_some(Self(micros))
     }
 
-    /// Converts one of Epitome's times.
+    /// Converts a time of Epitome, in milliseconds since 1970-01-01 UTC.
     pub(crate) fn from_millis(millis: i64) -> Self {
         Self(millis.saturating_mul(1_000))
     }
 
-    /// Converts to Epitome's precision. The rest is cut off, towards the past.
+    /// Returns the time in Epitome's unit, milliseconds since 1970-01-01 UTC. Rounds towards the past.
     pub(crate) fn millis(self) -> i64 {
         self.0.div_euclid(1_000)
     }
 
-    /// Returns `2026-11-15T02:17:11Z`, the form in which Honcho writes the time of a summary.
+    /// Formats the time as Honcho writes the time of a summary: `2026-11-15T02:17:11Z`.
     pub(crate) fn to_second(self) -> String {
         self.format(0)
     }
 
     fn format(self, digits: u8) -> String {
         let utc = EPOCH.saturating_add(SignedDuration::from_micros(self.0));
-        // Further digits are cut off, towards the past.
+        // `jiff` cuts off further digits, so the time is rounded towards the past.
         DateTimePrinter::new().precision(Some(digits)).datetime_to_string(&utc) + "Z"
     }
 }
 
-/// Writes `2026-11-15T02:17:04.121578Z`: always six decimals, as Honcho does.
+/// Writes the time as `2026-11-15T02:17:04.121578Z`. As in Honcho, a time always has six decimals.
 impl Display for IsoTime {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(&self.format(6))
@@ -73,7 +80,7 @@ impl Serialize for IsoTime {
     }
 }
 
-/// Returns whether a text has one of the accepted forms. ISO 8601 has many more, which Honcho refuses.
+/// Returns whether a text has a form that [`IsoTime::parse`] accepts. ISO 8601 has more forms, which Honcho refuses.
 fn has_accepted_form(text: &str) -> bool {
     let digit = |byte: u8| if byte.is_ascii_digit() { '0' } else { char::from(byte) };
     let form: String = text.bytes().map(digit).collect();

@@ -1,8 +1,9 @@
-//! Signs and verifies Honcho's bearer tokens: JWTs with HS256, and with claims of one letter.
+//! Signs and verifies Honcho's bearer tokens. The tokens are JWTs that are signed with HS256. Their claims have names
+//! of one to three letters.
 //!
-//! A program that has the secret can create tokens elsewhere, so a token is read with care and none is stored. The
-//! `auth` module decides what a claim allows; this module only checks that a token was signed with the secret and has
-//! not expired.
+//! Every program that has the secret can create tokens, so this server has no list of valid tokens. This module checks
+//! that a token is signed with the secret, has valid claims and has not expired. The module `auth` decides what the
+//! claims allow.
 
 use std::sync::LazyLock;
 
@@ -19,43 +20,45 @@ use super::iso_time::IsoTime;
 /// Maximum length of a token in bytes.
 const MAX_TOKEN_BYTES: usize = 8 * 1024;
 
-/// The claims of a token. The narrowest name wins: a token with `s` is for that session alone.
+/// The claims of a token. Of the claims `w`, `p` and `s`, the narrowest decides: a token with `s` gives access only to
+/// that session.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Claims {
-    /// When it was created, as its creator wrote it. Nothing depends on it.
+    /// When the token was created, in the form that its creator chose. Nothing depends on this claim.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) t: Option<String>,
-    /// When it expires.
+    /// When the token expires; `None` if it never expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) exp: Option<IsoTime>,
-    /// Whether it is for everything.
+    /// Whether the token gives access to everything.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) ad: bool,
-    /// The workspace it is for.
+    /// The workspace to which the token gives access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) w: Option<String>,
-    /// The peer of that workspace it is for.
+    /// The peer, in the workspace `w`, to which the token gives access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) p: Option<String>,
-    /// The session of that workspace it is for.
+    /// The session, in the workspace `w`, to which the token gives access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) s: Option<String>,
 }
 
 impl Claims {
-    /// Returns a token with these claims. Missing claims are left out.
+    /// Returns a signed token with these claims. The token does not contain claims that are `None` or false.
     pub(crate) fn sign(&self, secret: &[u8]) -> String {
         install_ring();
         // HMAC accepts any key, and the claims are plain JSON, so this cannot fail.
         encode(&Header::new(Algorithm::HS256), self, &EncodingKey::from_secret(secret)).unwrap_or_default()
     }
 
-    /// Returns a token's claims, if it is signed with this secret and has not expired. Otherwise returns a message for
-    /// the caller, which contains nothing of the secret.
+    /// Returns the claims of a token that is signed with this secret and has not expired. For every other token,
+    /// returns an error message for the caller. The message contains no part of the secret.
     ///
-    /// No claim is read before the signature is verified. Claims without a meaning here are ignored, and a claim that
-    /// is `null` counts as missing. A peer or session without its workspace could be in any workspace, and is refused.
-    /// So is an empty name, which would otherwise widen what the token allows.
+    /// No claim is read before the signature is verified. Claims without a meaning for Epitome are ignored. A claim
+    /// that is `null` counts as missing. A token that names a peer or a session, but no workspace, is refused, because
+    /// the peer or session could be in any workspace. A token with an empty name is refused too: if the name counted as
+    /// missing, the token would allow more than intended.
     pub(crate) fn verify(token: &str, secret: &[u8], now: IsoTime) -> Result<Self, &'static str> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err("the token is longer than 8,192 bytes");
@@ -102,7 +105,8 @@ impl Claims {
     }
 }
 
-/// Reads when a token expires: ISO 8601 as Honcho writes it, or seconds since 1970 as other programs do.
+/// Reads the time at which a token expires. Honcho writes this time in ISO 8601. Other programs write seconds since
+/// 1970.
 fn expiry(exp: &Value) -> Result<IsoTime, &'static str> {
     const WRONG: &str = "the token's claim `exp` must be a time in ISO 8601, or seconds since 1970";
     match exp {
@@ -117,14 +121,14 @@ fn expiry(exp: &Value) -> Result<IsoTime, &'static str> {
 
 #[expect(
     clippy::cast_possible_truncation,
-    reason = "a time that is out of range becomes the first or the last"
+    reason = "a time that is out of range becomes the first or the last possible time"
 )]
 fn of_seconds(seconds: f64) -> IsoTime {
     IsoTime((seconds * 1e6) as i64)
 }
 
-/// What the library checks: only that a token is signed with HS256. The claims are checked here, because Honcho writes
-/// `exp` as text.
+/// Makes the JWT library check only that a token is signed with HS256. The library cannot check the claims, because
+/// Honcho writes the claim `exp` as text. This module checks the claims.
 static SIGNATURE_ONLY: LazyLock<Validation> = LazyLock::new(|| {
     let mut validation = Validation::new(Algorithm::HS256);
     validation.required_spec_claims.clear();
@@ -132,22 +136,24 @@ static SIGNATURE_ONLY: LazyLock<Validation> = LazyLock::new(|| {
     validation
 });
 
-/// Returns why a token is refused, without any part of it.
+/// Returns the reason why a token is refused. The text contains no part of the token.
 fn reason(error: &Error) -> &'static str {
     match error.kind() {
         ErrorKind::InvalidSignature => {
-            "the token's signature is wrong: it was made with another secret, or changed since"
+            "the token's signature is wrong: the token was signed with another secret, or was changed later"
         }
         ErrorKind::InvalidAlgorithm | ErrorKind::InvalidAlgorithmName => {
             "the token's header must have `alg` HS256"
         }
-        ErrorKind::Json(_) => "the token's header and claims must be JSON objects, and `alg` HS256",
-        _ => "the token is not a JWT: three parts in base64url, separated by dots",
+        ErrorKind::Json(_) => {
+            "the token's header and claims must be JSON objects, and the header's `alg` must be HS256"
+        }
+        _ => "the token is not a JWT; a JWT has three parts in base64url, separated by dots",
     }
 }
 
-/// HMAC with `ring`, on which TLS depends anyway. The library's own options are a large C library, or a dozen crates
-/// for signatures that are not used here.
+/// Signs and verifies with the HMAC of the crate `ring`, which is compiled anyway because TLS needs it. The JWT
+/// library's own options would add a large C library, or a dozen crates for signatures that are not used here.
 struct Hs256(hmac::Key);
 
 impl Hs256 {
@@ -189,7 +195,7 @@ static RING: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Makes the library sign and verify with `ring`. Only the first call has an effect.
+/// Makes the JWT library sign and verify with `ring`. Only the first call has an effect.
 fn install_ring() {
     let _ = RING.install_default();
 }

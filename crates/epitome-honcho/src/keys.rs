@@ -1,4 +1,4 @@
-//! Creates keys: Honcho's tokens if a secret for them is configured, otherwise Epitome keys.
+//! Creates keys. If a secret for tokens is configured, a key is a token of Honcho. Otherwise it is an Epitome key.
 
 use axum::extract::State;
 use epitome::key::NewKey;
@@ -9,8 +9,8 @@ use super::jwt::Claims;
 use super::prelude::*;
 use super::validate::Faults;
 
-/// Creates a key for a workspace, or for a peer or a session in it. The caller must operate the server: it needs a
-/// token for everything, or an Epitome admin key.
+/// Creates a key for a workspace, a peer or a session. Only the operator of the server may create keys: the caller
+/// needs an Epitome admin key or a token with the claim `ad`.
 pub(super) async fn create(
     State(app): State<Arc<Honcho>>,
     AnyCaller(grant): AnyCaller,
@@ -22,7 +22,7 @@ pub(super) async fn create(
     }
     if !grant.is_operator() {
         return Err(unauthorized(
-            "an admin key or a token with the claim `ad` is required here; this one has fewer rights",
+            "an admin key or a token with the claim `ad` is required here; this key or token has fewer rights",
         ));
     }
     let param = |name: &str| params.get(name).filter(|value| !value.is_empty()).map(str::to_owned);

@@ -1,18 +1,19 @@
-//! Serves the routes of Honcho's API v3, for programs that were written for Honcho: they change a URL, and nothing else.
+//! Serves the routes of Honcho's API v3. Honcho is another server that stores the conversations of agents. A program
+//! that was written for Honcho changes only its base URL to use Epitome.
 //!
-//! This crate stores nothing itself. A workspace, a session or a message of Honcho is one of Epitome, rendered in Honcho's
-//! format. What Honcho calls a peer is an author. Where Honcho's server does not do what its documentation says, these
-//! routes do (`docs/honcho.md`).
+//! This crate stores nothing itself. Workspaces, sessions and messages of Honcho are workspaces, sessions and messages
+//! of Epitome, rendered in Honcho's format. A peer of Honcho is an author of Epitome. `docs/honcho.md` lists what these
+//! routes do differently from Honcho's server.
 //!
 //! | module | job |
 //! |---|---|
-//! | `auth`, `jwt` | authorization in the workspace that a path names |
-//! | `request`, `validate` | bodies and parameters, read field by field, and refused with a list of faults (pure) |
-//! | `filter`, `list` | which items of a list match, and which page of them (pure) |
-//! | `workspaces`, `peers`, `sessions`, `messages`, `upload`, `context`, `search`, `queue`, `keys` | one file per noun |
-//! | `state` | what the routes share |
-//! | `wire`, `ids`, `iso_time` | Epitome's data in Honcho's format (pure) |
-//! | `error` | errors: `{"detail": …}` |
+//! | `auth`, `jwt` | authorizes callers for the workspace that a path names |
+//! | `request`, `validate` | reads bodies and query parameters field by field, and lists an invalid request's faults |
+//! | `filter`, `list` | decides which items of a list match a filter, and which page of the list is returned |
+//! | `workspaces`, `peers`, `sessions`, `messages`, `upload`, `context`, `search`, `queue`, `keys` | the routes |
+//! | `state` | the state that all routes share |
+//! | `wire`, `ids`, `iso_time` | converts Epitome's data into Honcho's format |
+//! | `error` | errors in Honcho's format: `{"detail": …}` |
 
 use std::sync::Arc;
 
@@ -51,11 +52,12 @@ pub use state::Honcho;
 
 use error::not_offered;
 
-/// The prefix of these routes, and how their answers differ from those of native routes.
+/// The path prefix of Honcho's routes, and the functions that render their errors in Honcho's format.
 pub const MOUNT: Mount =
     Mount { prefix: "/v3/", reads, router_error: error::router_error, render: error::render };
 
-/// Returns whether a request only reads and may have a long answer. Honcho's clients send queries as a body.
+/// Returns whether a request to this path reads data and may have a long response. Honcho's clients send list and
+/// search requests with `POST`, so the method does not show that these requests only read.
 fn reads(path: &str) -> bool {
     ["/list", "/search", "/sessions"].iter().any(|end| path.ends_with(end))
 }
@@ -99,7 +101,8 @@ pub fn router(state: Arc<Honcho>) -> Router {
         .with_state(state)
 }
 
-/// Routes that are not offered: what Honcho derives by reasoning about the authors of messages.
+/// Routes of Honcho that Epitome does not offer. Most of them return what Honcho derives by reasoning about the authors
+/// of messages.
 const NOT_OFFERED: &[&str] = &[
     "/chat",
     "/schedule_dream",
@@ -119,7 +122,7 @@ async fn health() -> Result<Response, Problem> {
     json_response(StatusCode::OK, &json!({"status": "ok"}))
 }
 
-/// Answers that a route is not offered.
+/// Returns the error for a route that is not offered.
 async fn refuse(_: auth::CanRead) -> Problem {
     not_offered()
 }

@@ -1,4 +1,4 @@
-//! Lists with numbered pages.
+//! Lists that are returned in numbered pages.
 
 use axum::http::StatusCode;
 use epitome::{ListFilter, ListPage, Listing};
@@ -21,7 +21,7 @@ struct PageOut<T> {
     pages: u64,
 }
 
-/// The requested page, and the filter of its items.
+/// A request for a page of a list: the page, and the filter for the list's items.
 pub(super) struct ListRequest {
     pub(super) paging: Paging,
     pub(super) filter: Filter,
@@ -34,7 +34,8 @@ impl ListRequest {
         Ok(Self { paging, filter })
     }
 
-    /// Returns the page as a query for the store. `to_json` converts an item into the JSON that the filter sees.
+    /// Returns the store's query for this page. `to_json` converts an item into the JSON to which the filter is
+    /// applied.
     pub(super) fn listing<T>(self, to_json: impl Fn(&T) -> Value + Send + Sync + 'static) -> Listing<T> {
         let Self { paging, filter } = self;
         let limit = usize::try_from(paging.size).unwrap_or(usize::MAX);

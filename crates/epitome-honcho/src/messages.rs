@@ -7,8 +7,8 @@ use super::prelude::*;
 use super::validate::{Faults, MessageIn, Paging};
 use super::wire::{MESSAGE_FIELDS, MICROS_KEY, MessageOut, WIRE_KEY};
 
-/// Adds messages: all of them or none, durable when this answers. Creates the session and the peers if they do not
-/// exist, and makes the peers members of the session.
+/// Adds either all messages of a request, or none. The messages are durable when the response is sent. Creates the
+/// session and the peers if they do not exist, and makes the peers members of the session.
 pub(super) async fn add(Authorized(access): CanWrite, Body(body, memory): Body) -> Answer {
     let messages = validate::body(&body, validate::messages)?;
     drop(body);
@@ -17,7 +17,7 @@ pub(super) async fn add(Authorized(access): CanWrite, Body(body, memory): Body) 
     answer
 }
 
-/// Adds parsed messages, and answers with them.
+/// Adds parsed messages, and responds with the stored messages.
 pub(super) async fn append(access: &Access, sent: Vec<MessageIn>) -> Answer {
     let now = now();
     let mut messages = Vec::with_capacity(sent.len());
@@ -42,15 +42,15 @@ pub(super) async fn append(access: &Access, sent: Vec<MessageIn>) -> Answer {
     .await?
 }
 
-/// Converts a message of Honcho into one of Epitome.
+/// Converts a message of Honcho into a message of Epitome.
 fn to_message(message: MessageIn, at: IsoTime) -> Message {
     let MessageIn { content, peer_id, metadata, configuration, .. } = message;
     let mut message = Message::new(Role::Peer, [Part::text(content)]);
     message.author = Some(peer_id.into());
     message.metadata = metadata.unwrap_or_default();
-    // Epitome uses 0 for a message without a time, so a time of 0 is stored as 1 ms.
+    // In Epitome, the time 0 means that a message has no time. So a message that was sent at time 0 gets the time 1 ms.
     message.at = Timestamp(if at.millis() == 0 { 1 } else { at.millis() });
-    // Epitome's times are in milliseconds, so the microseconds are stored with the message.
+    // Epitome's times are in milliseconds, so the microseconds are stored separately, in the message's `wire` data.
     let micros = at.0.saturating_sub(IsoTime::from_millis(message.at.0).0);
     let mut extra = Map::new();
     if micros != 0 {
@@ -63,10 +63,10 @@ fn to_message(message: MessageIn, at: IsoTime) -> Message {
     message
 }
 
-/// Number of messages read at a time when a filter is applied.
+/// Number of messages that are read at a time to apply a filter.
 const CHUNK: usize = 500;
 
-/// Maximum size of messages read at a time, in bytes.
+/// Maximum size of the messages that are read at a time, in bytes.
 const CHUNK_BYTES: u64 = 4 << 20;
 
 /// Lists a session's messages, oldest first by default.
@@ -92,8 +92,8 @@ pub(super) async fn list(
     .await?
 }
 
-/// Returns a page of the messages that match. Without a filter, the start of the page is computed and nothing before it
-/// is read. With a filter, all messages are read, because the answer contains the number of matches.
+/// Returns a page of the messages that match. Without a filter, the position of the page is computed, and no messages
+/// before the page are read. With a filter, all messages are read, because the response contains the number of matches.
 async fn listed(
     session: &Session,
     count: u64,
@@ -114,7 +114,7 @@ async fn listed(
         let more = portion.more;
         let matching = match &matches {
             None => portion.items,
-            // Not on this thread, however few messages there are: a filter may have a thousand conditions.
+            // Counts as long work (`u64::MAX`) even for a few messages, because a filter may have 1,000 conditions.
             Some(matches) => run_blocking(u64::MAX, || portion.into_iter().filter(matches).collect()).await?,
         };
         for message in matching {
@@ -131,8 +131,8 @@ async fn listed(
     Ok(listed)
 }
 
-/// Maximum size of the messages on a page, in bytes. Messages added through these routes never reach it; messages added
-/// through native routes may be larger.
+/// Maximum size of the messages on a page, in bytes. A page can exceed this size only if its messages were added
+/// through native routes, where a message may be larger.
 const PAGE_BYTES: u64 = 16 << 20;
 
 fn check_page_size(items: &[Message]) -> Result<(), Problem> {
@@ -147,7 +147,8 @@ fn check_page_size(items: &[Message]) -> Result<(), Problem> {
     }
 }
 
-/// Returns the range after the last message that was read, up to where the session ended when the request began.
+/// Returns the range of the next messages to read: from the last message that was read, up to the end that the session
+/// had when the request began.
 fn range(last: Option<u64>, reverse: bool, count: u64, limit: usize) -> Range {
     let (after, before) = if reverse { (None, last) } else { (last, None) };
     let end = count.saturating_add(1);

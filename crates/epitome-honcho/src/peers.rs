@@ -1,4 +1,4 @@
-//! Peers, which are Epitome's authors, and their membership in sessions.
+//! Peers, and their membership in sessions. A peer of Honcho is an author of Epitome.
 
 use axum::response::IntoResponse;
 use epitome::{AuthorRow, MemberRow, Membership, Update, is_name};
@@ -15,7 +15,7 @@ pub(super) const FIELDS: FilterFields = FilterFields {
     id_aliases: &["peer_id", "name"],
 };
 
-/// Returns a peer, and creates it if it does not exist.
+/// Returns a peer. Creates the peer if it does not exist.
 pub(super) async fn create(CanGetOrCreate(access): CanGetOrCreate, Body(body, _memory): Body) -> Answer {
     let NewIn { id, metadata, configuration, .. } = read(&body, NEW_PEER)?;
     let is_read = metadata.is_none() && configuration.is_none();
@@ -30,7 +30,7 @@ pub(super) async fn create(CanGetOrCreate(access): CanGetOrCreate, Body(body, _m
     json_response(status, &wire::peer(access.workspace.name(), &written.value))
 }
 
-/// Changes the metadata and the configuration of a peer, and creates it if it does not exist.
+/// Changes the metadata and the configuration of a peer. Creates the peer if it does not exist.
 pub(super) async fn put(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT_PEER)?;
     let written = access
@@ -63,7 +63,7 @@ pub(super) async fn sessions(
     sessions::listed(&access, request, Some(access.path_param("peer").to_owned())).await
 }
 
-/// Returns the context of a peer, which is empty: Epitome derives is_read about people.
+/// Returns the context of a peer. This context is always empty, because Epitome derives no facts about people.
 pub(super) async fn context(Authorized(access): CanRead, params: QueryParams) -> Answer {
     let peer = access.path_param("peer");
     let target = params.get("target").filter(|target| !target.is_empty()).unwrap_or(peer);
@@ -74,7 +74,7 @@ pub(super) async fn context(Authorized(access): CanRead, params: QueryParams) ->
     json_response(StatusCode::OK, &body)
 }
 
-/// Adds peers to a session, and creates the session if it does not exist.
+/// Adds peers to a session. Creates the session if it does not exist.
 pub(super) async fn add(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
     change(&access, joins(read(&body, validate::members)?).collect()).await
 }
@@ -122,7 +122,7 @@ pub(super) async fn member(Authorized(access): CanRead) -> Answer {
     json_response(StatusCode::OK, &body)
 }
 
-/// Changes the settings of a peer's membership in a session. Settings that are not sent stay.
+/// Changes the settings of a peer's membership in a session. Settings that the request does not contain stay unchanged.
 pub(super) async fn put_member(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
     let config = read(&body, validate::member)?;
     let members = joins(Map::from_iter([(access.path_param("peer").to_owned(), config)])).collect();

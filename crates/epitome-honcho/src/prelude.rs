@@ -1,4 +1,4 @@
-//! Imports that nearly every route needs: the caller, the request, the answer.
+//! Imports that nearly every route needs.
 
 pub(super) use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Progress of the summaries: pending, in progress, and written recently.
+//! The progress of summaries: how many are pending, in progress, and recently written.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use epitome::{SlotStatus, Workspace, is_name};
 
 use super::prelude::*;
 
-/// Maximum number of sessions that are listed separately.
+/// Maximum number of sessions whose progress is listed separately.
 const MOST_SESSIONS: usize = 1_000;
 
 #[derive(Debug, Default, Clone, Copy)]
@@ -27,7 +27,7 @@ impl WorkCounts {
         self.pending = self.pending.saturating_add(pending);
     }
 
-    /// Renders the numbers as JSON, with one more field.
+    /// Renders the counts as JSON, with one more field of this name and value.
     fn render(&self, name: &str, value: &Value) -> Value {
         json!({
             "total_work_units": self.total(),
@@ -38,20 +38,21 @@ impl WorkCounts {
         })
     }
 
-    /// Counts a slot that has something to do.
+    /// Counts a slot by its status.
     fn slot(&mut self, status: SlotStatus) {
         match status {
             SlotStatus::Working => self.add(0, 1, 0),
-            // Such a slot waits for another message, or for settings that contain it again. If it counted, a client
-            // that waits for the end would wait forever.
+            // A parked slot waits for another message. A retired slot waits for settings that define it again. These
+            // slots do not count, because a client that waits until no work is left could wait forever.
             SlotStatus::Parked | SlotStatus::Retired => {}
-            // An idle slot is listed because it is due, but no worker has taken it yet.
+            // An idle slot is listed only if its summary is due. No worker has started this summary yet.
             SlotStatus::Idle | SlotStatus::Due | SlotStatus::Waiting => self.add(0, 0, 1),
         }
     }
 }
 
-/// Returns what is due, in progress and written recently, of one session if it is named, else of the workspace.
+/// Returns the number of summaries that are due, in progress, and recently written. If the request names a session,
+/// counts only the summaries of this session, otherwise the summaries of the workspace.
 pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> Answer {
     let workspace = &access.workspace;
     let name = params.get("session_id").filter(|session| !session.is_empty());
@@ -73,7 +74,7 @@ pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> 
     for counts in by.values() {
         work.add(counts.completed, 0, 0);
     }
-    // Slots that are not listed are counted too.
+    // These sums also count slots that `queue.slots` does not list.
     work.add(0, queue.working, queue.due.saturating_add(queue.waiting));
     let ids = access.app.ids().await?;
     let mut sessions = Map::new();
@@ -85,8 +86,8 @@ pub(super) async fn status(Authorized(access): CanRead, params: QueryParams) -> 
     json_response(StatusCode::OK, &work.render("sessions", &sessions))
 }
 
-/// Returns the numbers of one session. They are read from the session itself, because the queue may be longer than its
-/// list. They are 0 if the session does not exist.
+/// Returns the counts of one session. They are read from the session itself, because the list of the workspace's queue
+/// may be incomplete. All counts are 0 if the session does not exist.
 async fn of_session(workspace: &Workspace, name: &str) -> Result<WorkCounts, Problem> {
     let mut work = WorkCounts::default();
     let session = workspace.session(name);
@@ -94,7 +95,7 @@ async fn of_session(workspace: &Workspace, name: &str) -> Result<WorkCounts, Pro
     let Some(explained) = explained else { return Ok(work) };
     let now = now().millis();
     for slot in &explained.slots {
-        // An idle slot has nothing to do before it is due.
+        // An idle slot does not count until its summary is due.
         if slot.status != SlotStatus::Idle || slot.due_at.is_some_and(|at| at.0 <= now) {
             work.slot(slot.status);
         }

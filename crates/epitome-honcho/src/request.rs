@@ -1,4 +1,4 @@
-//! Request input: a body that may be missing, and the query parameters.
+//! Extractors for the body of a request, which may be missing, and for the query parameters.
 
 use std::sync::Arc;
 
@@ -11,7 +11,8 @@ use serde_json::Value;
 use super::state::Honcho;
 use super::validate::Faults;
 
-/// A body as a JSON value, `null` if there is none. Its memory counts against the limit until it is dropped.
+/// The body of a request as a JSON value; `null` if there is no body. The body counts against the server's limit of
+/// memory until the [`BodyMemory`] is dropped.
 pub(super) struct Body(pub(super) Value, pub(super) BodyMemory);
 
 impl FromRequest<Arc<Honcho>> for Body {
@@ -35,7 +36,7 @@ impl FromRequest<Arc<Honcho>> for Body {
     }
 }
 
-/// The decoded query parameters, in their order.
+/// The decoded query parameters, in the order in which they were sent.
 pub(super) struct QueryParams(pub(super) Vec<(String, String)>);
 
 impl FromRequestParts<Arc<Honcho>> for QueryParams {

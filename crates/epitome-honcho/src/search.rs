@@ -1,4 +1,5 @@
-//! Full-text search of messages: first those with all words of the query, then those with some of them.
+//! Full-text search of messages. Messages that contain all words of the query come first, and then messages that
+//! contain only some of the words.
 
 use std::collections::HashMap;
 
@@ -9,16 +10,17 @@ use super::prelude::*;
 use super::validate::SearchIn;
 use super::wire::{MESSAGE_FIELDS, MessageRenderer};
 
-/// Maximum number of words of a query that are searched for, the longest ones.
+/// Maximum number of words of a query that are searched for separately. The longest words are used.
 const MAX_WORDS: usize = 8;
 
-/// Minimum length of a word. Shorter words carry little information, and are in every message.
+/// Minimum length of a word in characters. Shorter words carry little information, and most messages contain them.
 const MIN_WORD_CHARS: usize = 3;
 
-/// Maximum number of messages with the same word that are ranked.
+/// Number of messages with the same word that are enough for the ranking. Also the page size of a search in the store.
 const MAX_RANKED: usize = 100;
 
-/// Maximum number of pages that are read when earlier hits are from other authors or do not match the filter.
+/// Maximum number of pages of hits that are read for the same words. Several pages are read if hits are from other
+/// authors or do not match the filter.
 const MAX_PAGES: usize = 10;
 
 /// Searches one session.
@@ -56,12 +58,12 @@ async fn search(access: &Access, session: Option<Session>, body: &Value, peer: O
 /// A search in progress.
 struct Search<'a> {
     access: &'a Access,
-    /// The only session that is searched, if set.
+    /// The only session that is searched; `None` for all sessions of the workspace.
     session: Option<Session>,
     filter: Filter,
-    /// The only author whose messages are searched, if set.
+    /// The only peer whose messages are searched; `None` for all peers.
     peer: Option<String>,
-    /// The sessions of the hits; `None` for a session that was deleted meanwhile.
+    /// A renderer for each session that has a hit; `None` for a session that was deleted during the search.
     sessions: HashMap<Arc<str>, Option<MessageRenderer>>,
 }
 
@@ -77,9 +79,11 @@ impl Search<'_> {
         })
     }
 
-    /// Returns the messages with all words, newest first, and then the others, those with most of the words first.
+    /// Returns the messages that contain all words of the query, newest first. If these are fewer than `limit`, adds
+    /// messages that contain some of the words; messages that contain more of the words come first.
     async fn ranked(&mut self, query: &str, limit: usize) -> Result<Vec<SearchHit>, Problem> {
-        // In Epitome quotes mark a phrase, in Honcho they do not.
+        // In a search of Epitome, quotes mark a phrase. In a search of Honcho they have no meaning, so they are
+        // removed.
         let plain: String = query.chars().map(|c| if c == '"' { ' ' } else { c }).take(1_000).collect();
         let all = self.find(&plain, limit).await?;
         let mut bytes: u64 = all.iter().map(|hit| hit.message.bytes()).sum();
@@ -103,7 +107,7 @@ impl Search<'_> {
                 }
             }
         }
-        // Messages with the same number of words stay in their order.
+        // The sort is stable: messages that contain the same number of words stay in their order.
         ranked.sort_by_key(|(words, _)| std::cmp::Reverse(*words));
         Ok(ranked.into_iter().map(|(_, hit)| hit).collect())
     }
@@ -117,8 +121,8 @@ impl Search<'_> {
         self.access.app.renderer(workspace.name(), session, &info.encoding).await.map(Some)
     }
 
-    /// Returns messages that have these words and match the filter, at least `min` if there are that many. Returns
-    /// none if there is nothing to search for.
+    /// Returns messages that contain all these words and match the filter. Reads pages until at least `min` messages
+    /// match. Returns no messages if `words` is no valid search, for example because it contains no word.
     async fn find(&mut self, words: &str, min: usize) -> Result<Vec<SearchHit>, Problem> {
         let (mut hits, mut after) = (Vec::new(), None);
         for _ in 0..MAX_PAGES {
@@ -150,8 +154,9 @@ impl Search<'_> {
     }
 }
 
-/// Returns the longest words of a query, each once, longest first. Returns none if there is only one to search for. In
-/// scripts without spaces between words, every two adjacent characters count as a word.
+/// Returns the longest words of a query, longest first and without duplicates. Returns no words if the query has only
+/// one word, because a search for the whole query already finds it. In scripts without spaces between words, every two
+/// adjacent characters count as a word.
 fn words(query: &str) -> Vec<String> {
     let mut words: Vec<String> = Vec::new();
     for run in query.split(|c: char| !c.is_alphanumeric()) {
@@ -167,7 +172,8 @@ fn words(query: &str) -> Vec<String> {
             }
         }
     }
-    // Pairs of endings and particles alone (hiragana) carry the least information.
+    // Japanese endings and particles are written in hiragana, so a pair of hiragana characters carries the least
+    // information. Of words with the same length, such pairs come last.
     let is_informative = |word: &str| !word.chars().all(|c| matches!(c, '\u{3040}'..='\u{309F}'));
     words.sort_by_key(|word| std::cmp::Reverse((word.chars().count(), is_informative(word))));
     words.truncate(MAX_WORDS);

@@ -12,7 +12,7 @@ pub(super) const FIELDS: FilterFields = FilterFields {
     id_aliases: &["session_id", "name"],
 };
 
-/// Returns which peers join, with their settings.
+/// Converts the peers of a request, with their settings, into changes to a session's members.
 pub(super) fn joins(members: Map<String, Value>) -> impl Iterator<Item = Membership> {
     members.into_iter().map(|(name, config)| {
         let config = config.as_object().filter(|config| !config.is_empty());
@@ -20,8 +20,8 @@ pub(super) fn joins(members: Map<String, Value>) -> impl Iterator<Item = Members
     })
 }
 
-/// Returns a session, and creates it if it does not exist. Metadata that is sent replaces the stored metadata, a
-/// configuration is merged into the stored one, and peers join.
+/// Returns a session. Creates the session if it does not exist. Sent metadata replaces the stored metadata. A sent
+/// configuration is merged into the stored configuration. Sent peers become members of the session.
 pub(super) async fn create(CanGetOrCreate(access): CanGetOrCreate, Body(body, _memory): Body) -> Answer {
     let NewIn { id, metadata, configuration, peers } = read(&body, NEW_SESSION)?;
     if body.get("scopes").and_then(Value::as_array).is_some_and(|scopes| !scopes.is_empty()) {
@@ -41,7 +41,7 @@ pub(super) async fn create(CanGetOrCreate(access): CanGetOrCreate, Body(body, _m
     json_response(status, &wire::session(access.workspace.name(), &written.value))
 }
 
-/// Changes the metadata and the configuration of a session, and creates it if it does not exist.
+/// Changes the metadata and the configuration of a session. Creates the session if it does not exist.
 pub(super) async fn put(Authorized(access): CanWrite, Body(body, _memory): Body) -> Answer {
     let Put { metadata, configuration } = read(&body, PUT)?;
     let notes = Update { metadata, attributes: configuration.map(configure), ..Update::default() };
@@ -58,20 +58,21 @@ pub(super) async fn list(
     listed(&access, ListRequest::parse(&params, &body, FIELDS)?, None).await
 }
 
-/// Returns the one peer whose sessions a filter selects. A session has many peers, but a list is read for at most one
-/// of them. Other conditions on peers are refused, because no answer would be right.
+/// Returns the peer whose sessions a filter selects; `None` if the filter has no condition on peers. The store can list
+/// the sessions of one peer, or all sessions. Every other condition on peers is refused, because the answer would be
+/// wrong.
 fn of_peer(filter: &Filter) -> Result<Option<String>, Problem> {
     match (filter.mentions("peer_id"), filter.must_equal("peer_id")) {
         (0, _) => Ok(None),
         (1, Some(peer)) => Ok(Some(peer.to_owned())),
         _ => Err(unprocessable(
-            "filters.peer_id: sessions can be filtered by one peer, for equality: {\"peer_id\": \"ann\"}, alone or with \
-             other fields, but not in OR, NOT or a list, and with no other operator",
+            "filters.peer_id: sessions can be filtered by one peer, as in {\"peer_id\": \"ann\"}; conditions on other \
+             fields may be added; do not use this condition in OR, in NOT or with an operator",
         )),
     }
 }
 
-/// Returns a page of sessions, only those of a peer if one is named.
+/// Returns a page of sessions. If `peer` is set, lists only the sessions of this peer.
 pub(super) async fn listed(access: &Access, request: ListRequest, peer: Option<String>) -> Answer {
     let paging = request.paging;
     let peer = match (peer, of_peer(&request.filter)?) {
@@ -85,7 +86,7 @@ pub(super) async fn listed(access: &Access, request: ListRequest, peer: Option<S
     let (workspace, member) = (access.workspace.name().to_owned(), peer.clone());
     let listing = request.listing(move |info: &SessionInfo| {
         let mut shown = wire::session(&workspace, info);
-        // Only the peer for which the list is read is available here, not all peers of the session.
+        // The filter sees only the peer whose sessions are listed. The other peers of a session are not read.
         if let (Some(fields), Some(peer)) = (shown.as_object_mut(), &peer) {
             fields.insert("peer_id".to_owned(), peer.as_str().into());
         }
@@ -95,7 +96,8 @@ pub(super) async fn listed(access: &Access, request: ListRequest, peer: Option<S
     page_response(&paging, listed.map(|info| wire::session(access.workspace.name(), &info)))
 }
 
-/// Deletes a session with everything that was made from it. It is no longer visible when this answers.
+/// Deletes a session with all data that was derived from it. When the response is sent, the session is no longer
+/// visible.
 pub(super) async fn delete(Authorized(access): CanWrite) -> Answer {
     match access.session().delete().await? {
         true => json_response(StatusCode::ACCEPTED, &json!({"message": "Session deleted successfully"})),
@@ -103,7 +105,7 @@ pub(super) async fn delete(Authorized(access): CanWrite) -> Answer {
     }
 }
 
-/// Copies a session, up to a message or all of it, under a new name.
+/// Copies a session under a new name. Copies all messages, or the messages up to the message `message_id`.
 pub(super) async fn clone(Authorized(access): CanWrite, params: QueryParams) -> Answer {
     let missing = || session_not_found(access.path_param("session"), access.workspace.name());
     let (app, session) = (&access.app, access.session());

@@ -12,28 +12,28 @@ use tokio::sync::OnceCell;
 use super::ids::Ids;
 use super::wire::{MessageRenderer, TOKEN_CACHE_ENTRIES, TokenCache};
 
-/// The state that these routes share.
+/// The state that Honcho's routes share.
 pub struct Honcho {
     http: Arc<HttpState>,
-    /// The secret that signs Honcho's tokens, if they are accepted.
+    /// The secret that signs Honcho's tokens. If it is `None`, no tokens are accepted.
     pub(crate) jwt: Option<Vec<u8>>,
-    /// Derived from the store's secret on first use.
+    /// Creates ids of messages and sessions. Derived from the store's secret when it is first used.
     ids: OnceCell<Ids>,
     token_counts: Arc<TokenCache>,
     pub(crate) contexts: ContextCache<ContextParams>,
 }
 
-/// The parameters of a context, as far as they affect the answer.
+/// The parameters of a context request that affect the response.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) struct ContextParams {
     pub(crate) tokens: Option<u64>,
     pub(crate) summary: bool,
-    /// Whether a peer is named, for whom the answer has an empty representation.
+    /// Whether the request names a peer. The response then has an empty representation of this peer.
     pub(crate) target: bool,
 }
 
 impl Honcho {
-    /// Builds the state. Honcho's tokens are accepted if there is a secret.
+    /// Builds the state. `jwt` is the secret that signs Honcho's tokens. Without a secret, no tokens are accepted.
     pub fn new(http: Arc<HttpState>, jwt: Option<Vec<u8>>) -> Arc<Self> {
         let token_counts = Arc::new(TokenCache::new(TOKEN_CACHE_ENTRIES));
         Arc::new(Self { http, jwt, ids: OnceCell::new(), token_counts, contexts: ContextCache::default() })
@@ -44,7 +44,8 @@ impl Honcho {
         Ok(ids.await?.clone())
     }
 
-    /// Returns what converts the messages of a session, with this name and id, into Honcho's format.
+    /// Returns a renderer that converts messages into Honcho's format. The messages are from the session with this name
+    /// and id.
     pub(crate) async fn renderer(
         &self,
         workspace: &str,

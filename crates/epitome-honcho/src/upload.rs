@@ -18,11 +18,11 @@ const MAX_FILE_BYTES: usize = 5 << 20;
 /// Maximum length of a message in characters.
 const MAX_MESSAGE_CHARS: usize = 25_000;
 
-/// Maximum number of messages that one file may become.
+/// Maximum number of messages into which one file is split.
 const MAX_MESSAGES: usize = 1_000;
 
-/// Adds the text of a file to a session: as one message, or as several if it is long. They are appended in order, all
-/// or none.
+/// Adds the text of a file to a session. A long text is split into several messages. Appends these messages in order,
+/// either all or none.
 pub(super) async fn upload(Authorized(access): CanWrite, request: Request) -> Answer {
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let boundary = content_type.and_then(|value| multer::parse_boundary(value).ok()).ok_or_else(|| {
@@ -39,7 +39,9 @@ pub(super) async fn upload(Authorized(access): CanWrite, request: Request) -> An
         return Err(Problem::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "too-large",
-            format!("file: it is too long for {MAX_MESSAGES} messages; split it into smaller files"),
+            format!(
+                "file: the text is too long for {MAX_MESSAGES} messages; split the file into smaller files"
+            ),
         ));
     }
     let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
@@ -49,7 +51,7 @@ pub(super) async fn upload(Authorized(access): CanWrite, request: Request) -> An
 /// A file: its content type and its bytes.
 type File = (String, Bytes);
 
-/// Returns the file in a form, and its other fields.
+/// Returns the file of a form, and the names and values of the form's other fields.
 async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(String, String)>), Problem> {
     let broken =
         |_| unprocessable("the form is malformed or incomplete; send it again as multipart/form-data");
@@ -70,7 +72,7 @@ async fn form(bytes: Bytes, boundary: String) -> Result<(Option<File>, Vec<(Stri
 /// Returns the text of a file.
 fn text(file: Option<File>) -> Result<String, Problem> {
     let (kind, bytes) =
-        file.ok_or_else(|| unprocessable("file: the form has no such part; add the file under this name"))?;
+        file.ok_or_else(|| unprocessable("file: the form has no part `file`; add the file under this name"))?;
     if bytes.len() > MAX_FILE_BYTES {
         let detail = format!("File size exceeds maximum allowed size of {MAX_FILE_BYTES} bytes");
         return Err(Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", detail));
@@ -86,20 +88,20 @@ fn text(file: Option<File>) -> Result<String, Problem> {
     };
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text).replace('\0', "");
     if text.trim().is_empty() {
-        Err(unprocessable("file: it contains no text; send a text file that is not empty"))
+        Err(unprocessable("file: the file contains no text; send a text file that is not empty"))
     } else {
         Ok(text)
     }
 }
 
-/// Converts the other fields of a form into those of a message.
+/// Converts the fields of a form, other than the file, into the fields of a message.
 fn message_fields(form: Vec<(String, String)>) -> Result<Map<String, Value>, Problem> {
     let mut fields = Map::from_iter([("content".to_owned(), Value::from(""))]);
     for (name, text) in form {
         let value = match name.as_str() {
             "peer_id" | "created_at" => Value::from(text),
             "metadata" | "configuration" => serde_json::from_str(&text)
-                .map_err(|_| unprocessable(format!("{name}: it is not JSON; send a JSON object")))?,
+                .map_err(|_| unprocessable(format!("{name}: the value is not JSON; send a JSON object")))?,
             _ => continue,
         };
         fields.insert(name, value);
@@ -107,8 +109,9 @@ fn message_fields(form: Vec<(String, String)>) -> Result<Map<String, Value>, Pro
     Ok(fields)
 }
 
-/// Decodes bytes as text: UTF-8, or UTF-16 with a byte order mark. If the content type says text and the bytes are
-/// neither, they are Latin-1, in which every byte is a character. Bytes with a NUL are not text.
+/// Decodes bytes as text: UTF-8, or UTF-16 with a byte order mark. If the bytes are in neither encoding, but the
+/// content type is text, they are decoded as Latin-1. In Latin-1, every byte except NUL is a character. Returns `None`
+/// if the bytes are not text.
 fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Some(text.into());
@@ -126,8 +129,8 @@ fn decoded<'a>(kind: &str, bytes: &'a [u8]) -> Option<Cow<'a, str>> {
     (rest.is_empty() && !text.contains('\0')).then(|| text.into())
 }
 
-/// Splits a text into pieces no longer than a message may be: at a line end in the last half of the piece if there is
-/// one, else anywhere. Joined again, the pieces are the text.
+/// Splits a text into pieces of at most [`MAX_MESSAGE_CHARS`] characters. A piece ends at a line end if there is a line
+/// end in the last half of the piece, and otherwise at any character. The pieces, joined again, are the whole text.
 fn pieces(text: &str) -> Vec<&str> {
     let (mut pieces, mut rest) = (Vec::new(), text);
     while let Some((most, _)) = rest.char_indices().nth(MAX_MESSAGE_CHARS) {

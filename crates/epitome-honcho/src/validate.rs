@@ -1,10 +1,11 @@
-//! Reads requests field by field, and refuses them with a list of faults, each with its location.
+//! Reads requests field by field. Refuses an invalid request with a list of its faults. Each fault has a location.
 //!
-//! Programs written for Honcho expect its error format, and some of them parse it. In Honcho it comes from a validation
-//! library; here are the same kinds, locations and messages. This module is pure: it takes a JSON value, and returns
-//! what it means or all its faults. It has a reader for each body and query. `values.rs` reads single values, objects
-//! and lists, `metadata.rs` reads metadata and configurations, and `fault.rs` limits the length of an error. Unknown
-//! fields are ignored, as in Honcho.
+//! Programs that were written for Honcho expect Honcho's error format, and some of them parse it. In Honcho, a
+//! validation library creates these errors. This module creates faults with the same kinds, locations and messages.
+//!
+//! This module has one function for each body and query. A function takes a JSON value, and returns either the parsed
+//! value or all its faults. `values.rs` reads single values, objects and lists. `metadata.rs` reads metadata and
+//! configurations. `fault.rs` limits the length of an error. As in Honcho, unknown fields are ignored.
 
 mod fault;
 mod metadata;
@@ -25,8 +26,9 @@ pub(super) fn body<T>(value: &Value, read: impl FnOnce(&Value) -> Parsed<T>) -> 
     read.map_err(|faults| faults.within("body"))
 }
 
-/// Reads decoded query parameters. The last value of a repeated parameter applies, and unknown parameters are ignored.
-/// Native routes refuse both. Here the client sends parameters without a meaning for Epitome, and may send more.
+/// Reads decoded query parameters. Only the last value of a repeated parameter is used. Unknown parameters are ignored,
+/// because Honcho's client also sends parameters that have no meaning for Epitome. Native routes refuse repeated and
+/// unknown parameters.
 fn query<T>(pairs: &[(String, String)], read: impl FnOnce(&mut ObjectReader<'_>) -> T) -> Parsed<T> {
     let last: Map<_, _> = pairs.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
     let last = Value::Object(last);
@@ -37,10 +39,10 @@ fn query<T>(pairs: &[(String, String)], read: impl FnOnce(&mut ObjectReader<'_>)
 
 type Object = Map<String, Value>;
 
-/// A workspace, a session or a peer to get or create.
+/// The body of a request that gets or creates a workspace, a session or a peer.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct NewIn {
-    /// Its name.
+    /// The name.
     pub(super) id: String,
     pub(super) metadata: Option<Object>,
     /// The members of a session, in the order in which they were sent.
@@ -48,9 +50,11 @@ pub(super) struct NewIn {
     pub(super) configuration: Option<Object>,
 }
 
-/// The bodies of `POST …/workspaces`, `…/sessions` and `…/peers`.
+/// Reads the body of `POST …/workspaces`.
 pub(super) const NEW_WORKSPACE: fn(&Value) -> Parsed<NewIn> = |value| new(value, false, metadata::of_session);
+/// Reads the body of `POST …/sessions`.
 pub(super) const NEW_SESSION: fn(&Value) -> Parsed<NewIn> = |value| new(value, true, metadata::of_session);
+/// Reads the body of `POST …/peers`.
 pub(super) const NEW_PEER: fn(&Value) -> Parsed<NewIn> = |value| new(value, false, metadata::of_peer);
 
 fn new(value: &Value, has_peers: bool, configuration: fn(&Value) -> Parsed<Object>) -> Parsed<NewIn> {
@@ -64,15 +68,17 @@ fn new(value: &Value, has_peers: bool, configuration: fn(&Value) -> Parsed<Objec
     fields.finish(read)
 }
 
-/// New values of a workspace, a session or a peer. A field that is left out stays unchanged.
+/// The body of a request that changes a workspace, a session or a peer. If a field is `None`, the stored value stays
+/// unchanged.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Put {
     pub(super) metadata: Option<Object>,
     pub(super) configuration: Option<Object>,
 }
 
-/// The body of a `PUT` of a workspace or a session, and of a peer.
+/// Reads the body of a `PUT` of a workspace or a session.
 pub(super) const PUT: fn(&Value) -> Parsed<Put> = |value| put(value, metadata::of_session);
+/// Reads the body of a `PUT` of a peer.
 pub(super) const PUT_PEER: fn(&Value) -> Parsed<Put> = |value| put(value, metadata::of_peer);
 
 fn put(value: &Value, configuration: fn(&Value) -> Parsed<Object>) -> Parsed<Put> {
@@ -82,14 +88,14 @@ fn put(value: &Value, configuration: fn(&Value) -> Parsed<Object>) -> Parsed<Put
     fields.finish(Put { metadata, configuration })
 }
 
-/// The body of a `PUT` of a message.
+/// Reads the body of a `PUT` of a message, and returns the new metadata.
 pub(super) fn message_metadata(value: &Value) -> Parsed<Option<Object>> {
     let mut fields = ObjectReader::of(value)?;
     let metadata = fields.optional("metadata", metadata::metadata);
     fields.finish(metadata)
 }
 
-/// Reads the peers who join a session, in the order in which they were sent, and their settings.
+/// Reads the peers that join a session, with their settings. The result has the order of the request.
 pub(super) fn members(value: &Value) -> Parsed<Object> {
     let (mut fields, mut members) = (ObjectReader::of_any(value)?, Object::new());
     for (peer, config) in fields.entries {
@@ -100,7 +106,7 @@ pub(super) fn members(value: &Value) -> Parsed<Object> {
     fields.finish(members)
 }
 
-/// Reads the peers who leave a session.
+/// Reads the names of the peers that leave a session.
 pub(super) fn names(value: &Value) -> Parsed<Vec<String>> {
     list(value, 0..=usize::MAX, name)
 }
@@ -108,17 +114,18 @@ pub(super) fn names(value: &Value) -> Parsed<Vec<String>> {
 /// A message to add.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct MessageIn {
-    /// Its text, without NUL characters.
+    /// The text, without NUL characters.
     pub(super) content: String,
-    /// Its author.
+    /// The author's name.
     pub(super) peer_id: String,
     pub(super) metadata: Option<Object>,
     pub(super) configuration: Option<Object>,
-    /// When it was sent, as the caller wrote it. The code that parses it reports a wrong time ([`Faults::invalid_time`]).
+    /// When the message was sent, as the caller wrote it; `None` if the caller sent no time. The code that parses this
+    /// text reports an invalid time ([`Faults::invalid_time`]).
     pub(super) created_at: Option<String>,
 }
 
-/// Reads one message. Also reads the fields of an upload, whose `content` is empty.
+/// Reads one message. Also reads the form fields of an upload; their `content` is empty.
 pub(super) fn message(value: &Value) -> Parsed<MessageIn> {
     let mut fields = ObjectReader::of(value)?;
     let read = MessageIn {
@@ -138,8 +145,7 @@ pub(super) fn messages(value: &Value) -> Parsed<Vec<MessageIn>> {
     fields.finish(messages)
 }
 
-/// Returns the filters in the body of `POST …/list`, or `null` if there are none. They are parsed elsewhere
-/// (`filter.rs`).
+/// Returns the filters in the body of `POST …/list`, or `null` if the body has no filters. `filter.rs` parses them.
 pub(super) fn filters(value: &Value) -> Parsed<Value> {
     if value.is_null() {
         return Ok(Value::Null);
@@ -151,11 +157,11 @@ pub(super) fn filters(value: &Value) -> Parsed<Value> {
     })
 }
 
-/// A search.
+/// The body of a search request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct SearchIn {
     pub(super) query: String,
-    /// As in [`filters`].
+    /// The filters, in the form that [`filters`] returns.
     pub(super) filters: Value,
     /// Maximum number of messages to return.
     pub(super) limit: u64,
@@ -178,7 +184,7 @@ pub(super) struct Paging {
     pub(super) page: u64,
     /// Number of items per page.
     pub(super) size: u64,
-    /// Whether the newest come first.
+    /// Whether the newest items come first.
     pub(super) reverse: bool,
 }
 
@@ -197,16 +203,17 @@ impl Paging {
     }
 }
 
-/// The requested context.
+/// The query parameters of a context request.
 #[derive(Debug, PartialEq)]
 pub(super) struct ContextIn {
-    /// Its token budget. A budget of 0 or less is accepted, and the answer is empty.
+    /// The token budget; `None` for the default budget. A budget of 0 or less is accepted, and the context is then
+    /// empty.
     pub(super) tokens: Option<i64>,
-    /// Whether it may contain a summary.
+    /// Whether the context may contain a summary.
     pub(super) summary: bool,
     /// The peer that the context should describe.
     pub(super) peer_target: Option<String>,
-    /// The peer from whose view it should describe that peer.
+    /// The peer from whose view the context should describe `peer_target`.
     peer_perspective: Option<String>,
     limit_to_session: bool,
     sessions: Option<String>,
@@ -225,7 +232,7 @@ impl ContextIn {
                 sessions: fields.optional("sessions", any_text),
                 scope: fields.optional("scope", any_text),
             };
-            // Parameters of representations, which are not offered: they are checked and not used.
+            // Epitome offers no representations. Their parameters are checked and not used.
             fields.optional("search_top_k", |value| whole(value, 1..=100));
             fields.optional("search_max_distance", |value| number(value, 0.0..=1.0));
             fields.optional("include_most_frequent", flag);
@@ -234,8 +241,8 @@ impl ContextIn {
         })
     }
 
-    /// Returns why these parameters cannot be combined: the `detail` of a 422, which is a text and not a list in this
-    /// case.
+    /// Returns why these parameters cannot be combined; `None` if they can be combined. The reason becomes the `detail`
+    /// of a 422 response, which in this case is a text and not a list.
     pub(super) fn invalid_combination(&self) -> Option<&'static str> {
         let (target, perspective) = (self.peer_target.is_some(), self.peer_perspective.is_some());
         let (scope, chosen) = (self.scope.is_some(), self.sessions.is_some());

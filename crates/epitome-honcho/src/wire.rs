@@ -16,10 +16,11 @@ use super::filter::{Filter, FilterFields};
 use super::ids::IdPrefix;
 use super::iso_time::IsoTime;
 
-/// The key in a message's `wire` for data from Honcho's clients.
+/// The key, in a message's `wire` data, under which data from Honcho's clients is stored.
 pub(super) const WIRE_KEY: &str = "honcho";
 
-/// The key for the microseconds of a message's time, which Epitome's times do not have.
+/// The key of the microseconds of a message's time. They are stored separately, because Epitome's times are in
+/// milliseconds.
 pub(super) const MICROS_KEY: &str = "micros";
 
 fn created(at: Timestamp) -> String {
@@ -35,7 +36,8 @@ pub(super) fn workspace(row: &WorkspaceRow) -> Value {
     })
 }
 
-/// Converts a peer. Of its configuration, Honcho's clients define only `observe_me`, and refuse the rest.
+/// Converts a peer. The converted configuration contains only `observe_me`, because Honcho's clients refuse other
+/// fields.
 pub(super) fn peer(workspace: &str, author: &AuthorRow) -> Value {
     let AuthorRow { name, metadata, attributes, created: at } = author;
     let mut configuration = stored(attributes).into_owned();
@@ -60,7 +62,7 @@ pub(super) fn session(workspace: &str, info: &SessionInfo) -> Value {
     })
 }
 
-/// Converts a summary, with Honcho's type for its slot.
+/// Converts a summary. `slot` determines Honcho's type of the summary.
 pub(super) fn summary(text: &str, through: &str, slot: &str, created: IsoTime, tokens: Tokens) -> Value {
     let kind = if slot == LONG { "honcho_chat_summary_long" } else { "honcho_chat_summary_short" };
     json!({
@@ -142,18 +144,19 @@ impl MessageRenderer {
     }
 }
 
-/// Returns the author. Every message of Honcho has one, so a message without an author has its role instead.
+/// Returns the author of a message. For a message without an author, returns the role, because every message of Honcho
+/// has an author.
 fn author(message: &Message) -> &str {
     message.author.as_deref().filter(|author| !author.is_empty()).unwrap_or(message.role.name())
 }
 
-/// Returns the time of a message, to the microsecond if they are stored.
+/// Returns the time of a message. If the microseconds are stored too, the time includes them.
 fn sent_at(message: &Message) -> IsoTime {
     let micros = message.wire.as_deref().and_then(|wire| wire.get(WIRE_KEY)?.get(MICROS_KEY)?.as_i64());
     IsoTime(IsoTime::from_millis(message.at.0).0.saturating_add(micros.unwrap_or(0)))
 }
 
-/// Returns a message as text, with tool calls and their results.
+/// Returns a message as text. The text includes tool calls and their results.
 fn content(message: &Message) -> Cow<'_, str> {
     if let [Part::Text { text }] = message.parts.as_slice() {
         return Cow::Borrowed(text);
@@ -174,8 +177,9 @@ fn content(message: &Message) -> Cow<'_, str> {
     Cow::Owned(texts.join("\n"))
 }
 
-/// A cache of the token counts of messages: every answer contains them, and they never change. The length in the key
-/// distinguishes a message of which only a part is shown.
+/// A cache of the token counts of messages. Every response with messages contains token counts, and a count never
+/// changes. The key contains the length of the message's text in bytes, because a response may contain only a part of a
+/// message.
 pub(super) type TokenCache = Cache<(SessionId, Seq, usize), Tokens>;
 
 /// Maximum number of cached token counts.

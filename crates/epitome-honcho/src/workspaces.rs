@@ -15,7 +15,7 @@ const FIELDS: FilterFields = FilterFields {
     id_aliases: &["workspace_id", "name"],
 };
 
-/// Returns a workspace, and creates it if it does not exist. Every client calls this first.
+/// Returns a workspace. Creates the workspace if it does not exist. Every client of Honcho calls this route first.
 pub(super) async fn create(
     State(app): State<Arc<Honcho>>,
     AnyCaller(grant): AnyCaller,
@@ -48,8 +48,8 @@ pub(super) async fn put(Authorized(access): CanWrite, Body(body, _memory): Body)
     json_response(StatusCode::OK, &wire::workspace(&written.value))
 }
 
-/// Lists workspaces: all of them for an operator, only their own for other callers. A token for a session or a peer
-/// alone cannot read the metadata of a workspace.
+/// Lists workspaces. The operator sees all workspaces. Other callers see only their own workspace. A caller that is
+/// limited to a session or a peer is refused, because it may not read the metadata of a workspace.
 pub(super) async fn list(
     State(app): State<Arc<Honcho>>,
     AnyCaller(grant): AnyCaller,
@@ -66,7 +66,8 @@ pub(super) async fn list(
         None if !grant.is_operator() => ListPage::default(),
         None => app.engine.list_workspaces(listing).await?,
         Some(own) => {
-            // With a filter, even one that matches everything, `total` counts the workspace on every page.
+            // The store computes a correct `total` for a name only if there is a filter. So a filter that matches every
+            // workspace is set if the request has no filter.
             let filter = listing.filter.or_else(|| Some(Box::new(|_| true)));
             app.engine.list_workspaces(Listing { filter, name: Some(own.into()), ..listing }).await?
         }
@@ -74,7 +75,7 @@ pub(super) async fn list(
     page_response(&paging, listed.map(|row| wire::workspace(&row)))
 }
 
-/// Deletes a workspace without sessions.
+/// Deletes a workspace that has no sessions.
 pub(super) async fn delete(Authorized(access): CanWrite) -> Answer {
     let name = access.workspace.name();
     match access.workspace.delete().await {

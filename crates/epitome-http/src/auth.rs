@@ -1,14 +1,16 @@
 //! Authorizes requests and selects their workspace.
 //!
-//! [`access`] returns the caller's own workspace and no other: a path cannot name a workspace. Unknown, revoked and expired
-//! keys get the same error. A workspace that is not the key's gets the same error, whether it exists or not.
+//! [`access`] returns only the caller's own workspace. A path cannot name a workspace. Unknown, revoked and expired
+//! keys get the same error. If a request names a workspace that its key does not belong to, the error is the same
+//! whether this workspace exists or not.
 //!
-//! Authorization comes before anything else is read: an unauthorized caller learns nothing about its parameters, and its
-//! body is not read. A header that occurs twice is refused, because a proxy in front of the server may have used the other
-//! value.
+//! A request is authorized before its parameters and its body are read. So an unauthorized caller cannot find out
+//! whether its parameters are valid. If one of the headers that this module reads occurs twice, the request is refused,
+//! because a proxy in front of the server may have used the other value.
 //!
-//! If no keys are required, a request without a key must name this machine in its `host` header and must not come from
-//! another site's page. Otherwise any web page could make a browser on this machine send requests.
+//! If no keys are required, a request without a key must not come from a page of another site. On loopback, its `host`
+//! header must also name this machine. Without these checks, any web page could make a browser on this machine send
+//! requests to the server.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -24,27 +26,29 @@ use crate::problem::Problem;
 pub use crate::state::Keys;
 use crate::state::{HttpState, WithHttp};
 
-/// Default workspace.
+/// The name of the default workspace.
 const DEFAULT: &str = "default";
 
-/// Header that names the workspace, if the caller may choose.
+/// Header in which a caller names a workspace. A caller whose key belongs to one workspace need not send this header.
 pub const WORKSPACE: &str = "x-epitome-workspace";
 
-/// Extractor that requires the operator: an admin key, if keys are required.
+/// Extractor for routes of the operator. A key that is sent must be an admin key. A request without a key is accepted
+/// only if no keys are required.
 pub struct Operator;
 
 /// The access of an authorized caller.
 pub struct Access {
     /// The only workspace that the caller can use.
     pub workspace: Workspace,
-    /// The key's secret, so that it can be checked again during a long request.
+    /// The key's secret, with which the key can be checked again during a long request; `None` if the caller sent no
+    /// key.
     secret: Option<String>,
-    /// Permit of the request in progress.
+    /// Permit for the request in progress; `None` if it was released.
     permit: Option<Permit>,
 }
 
 impl Access {
-    /// Releases the permit of a short request. A long request holds another permit.
+    /// Releases the permit for a short request. A long request takes a permit of another pool instead.
     pub fn without_permit(mut self) -> Self {
         self.permit = None;
         self
@@ -67,7 +71,7 @@ impl<S: WithHttp> FromRequestParts<Arc<S>> for Operator {
 #[derive(Clone)]
 pub struct CallerWorkspace(pub Arc<str>);
 
-/// Authorizes a caller for these rights, and takes a permit for the request.
+/// Authorizes a caller that has the required rights, and takes a permit for the request.
 pub async fn access(parts: &mut Parts, app: &HttpState, required: Rights) -> Result<Access, Problem> {
     let (secret, key) = identify(&parts.headers, app).await?;
     let name = workspace(&parts.headers, key, required)?;
@@ -86,7 +90,8 @@ pub fn open_workspace(
     Ok((app.engine.workspace(name), permit))
 }
 
-/// Returns the name of a request's workspace, from its key and its headers.
+/// Returns the name of a request's workspace: the workspace of the key, or the workspace that the header names, or the
+/// default workspace. Returns an error if the key and the header contradict each other, or if the key lacks a right.
 pub fn workspace(headers: &HeaderMap, key: Option<Key>, required: Rights) -> Result<Arc<str>, Problem> {
     let header = workspace_header(headers)?;
     if let Some(key) = &key
@@ -107,7 +112,8 @@ pub fn workspace(headers: &HeaderMap, key: Option<Key>, required: Rights) -> Res
 /// Error text if a required key is missing.
 pub const KEY_REQUIRED: &str = "a key is required: send `authorization: Bearer epk_...`";
 
-/// Returns the secret that was sent, and its key. Returns none only if no key is required.
+/// Returns the secret that the caller sent, and the key with this secret. Both are `None` if the caller sent no secret
+/// and no key is required.
 pub async fn identify(
     headers: &HeaderMap,
     app: &HttpState,
@@ -118,8 +124,8 @@ pub async fn identify(
     Ok((secret, key))
 }
 
-/// Returns the key with this secret; none only if none was sent and none is required. The two texts are the errors for a
-/// missing key and for an invalid key.
+/// Returns the key with this secret; `None` if the caller sent no secret and no key is required. `missing` is the error
+/// text for a missing key, and `invalid` is the error text for an invalid key.
 pub async fn check_key(
     secret: Option<&str>,
     headers: &HeaderMap,
@@ -136,7 +142,8 @@ pub async fn check_key(
     }
 }
 
-/// Whether the key of a long request is still valid. Returns false if that cannot be checked: the client can reconnect.
+/// Returns whether the key of a long request is still valid. If the key cannot be checked, returns false, because the
+/// client can reconnect.
 pub async fn key_still_valid(app: &HttpState, access: &Access) -> bool {
     match &access.secret {
         None => true,
@@ -144,7 +151,7 @@ pub async fn key_still_valid(app: &HttpState, access: &Access) -> bool {
     }
 }
 
-/// Returns the bearer token that was sent, if any.
+/// Returns the bearer token of a request; `None` if the request has no `authorization` header.
 pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let wrong = || unauthorized("authorization: expected `Bearer` and a key, in one header");
     let Some(value) = single_header(headers, header::AUTHORIZATION.as_str(), wrong)? else { return Ok(None) };
@@ -153,7 +160,8 @@ pub fn bearer_token(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     secret.map(|(_, secret)| Some(secret.trim().to_owned())).ok_or_else(wrong)
 }
 
-/// Returns the value of a header that may occur only once; `wrong` if it occurs twice.
+/// Returns the value of a header that may occur only once; `None` if the header is missing. Returns the error `wrong`
+/// if the header occurs twice.
 pub fn single_header<'a, E>(
     headers: &'a HeaderMap,
     name: &str,
@@ -172,8 +180,8 @@ fn workspace_header(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     single_name(headers, WORKSPACE, [wrong, wrong])
 }
 
-/// Returns the name in a header that may occur only once. The two texts are the errors for a repeated header and for an
-/// invalid name.
+/// Returns the name in a header that may occur only once; `None` if the header is missing. `repeated` is the error text
+/// for a repeated header, and `invalid` is the error text for an invalid name.
 pub fn single_name(
     headers: &HeaderMap,
     header: &str,
@@ -184,11 +192,13 @@ pub fn single_name(
     name.map(|name| Some(name.to_owned())).ok_or_else(|| Problem::invalid(invalid))
 }
 
-/// Refuses requests without a key that another site's page made a browser on this machine send.
+/// Refuses a request that a page of another site may have caused. Call this function only for a request without a key
+/// of Epitome.
 pub fn refuse_cross_site(headers: &HeaderMap, loopback: bool) -> Result<(), Problem> {
     if loopback && !is_local(headers) {
         return Err(forbidden(
-            "the header `host` names neither this machine nor loopback; connect to such an address, or send a key",
+            "the header `host` names neither this machine nor loopback; connect to an address such as 127.0.0.1, or \
+             send a key",
         ));
     }
     if !is_same_site(headers) {
@@ -197,15 +207,16 @@ pub fn refuse_cross_site(headers: &HeaderMap, loopback: bool) -> Result<(), Prob
     Ok(())
 }
 
-/// Whether the `host` header names this machine. Another site can make its own domain resolve to this machine (DNS
-/// rebinding), but it cannot change the name that the browser sends.
+/// Returns whether the `host` header names this machine. Another site can make its own domain name resolve to this
+/// machine (DNS rebinding). But the `host` header then still contains the site's domain name.
 fn is_local(headers: &HeaderMap) -> bool {
     let local = |host: &HeaderValue| host.to_str().is_ok_and(is_this_machine);
     // Every browser sends this header, so a request without it is not from a browser.
     single_header(headers, header::HOST.as_str(), || ()).is_ok_and(|host| host.is_none_or(local))
 }
 
-/// Whether no page of another site sent the request. Browsers send `origin` with every request that may change something.
+/// Returns whether the request has no `origin` header that names another site. Browsers send this header with every
+/// request that may change something.
 fn is_same_site(headers: &HeaderMap) -> bool {
     headers.get_all(header::ORIGIN).iter().all(|origin| {
         let host = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
@@ -213,7 +224,7 @@ fn is_same_site(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether a host, with or without a port, can only be this machine.
+/// Returns whether a host, with or without a port, can only be this machine.
 fn is_this_machine(host: &str) -> bool {
     let is_port = |port: &str| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
     let bare = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |(bare, _)| bare);

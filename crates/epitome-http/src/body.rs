@@ -1,8 +1,10 @@
 //! Reads request bodies within limits of size, time and memory, and parses them as JSON.
 //!
-//! A declared length is not trusted. The bytes that are read are charged to one memory budget of the whole server, and so
-//! is the parsed JSON: many small values take far more memory than their text. A body may be gzipped; the same limits apply
-//! to the unpacked bytes.
+//! The server does not trust the length that a client declares. It reserves memory for the bytes that it has read, from
+//! one budget for all requests. It also reserves memory for the parsed JSON, because many small values take far more
+//! memory than their text.
+//!
+//! A body may be compressed with gzip. The same limits apply to the unpacked bytes.
 
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,32 +29,34 @@ use crate::permits::Permit;
 use crate::problem::Problem;
 use crate::state::{HttpState, WithHttp};
 
-/// How long the rest of a refused body is read and discarded. A client that is still sending would not read the error
-/// response otherwise.
+/// How long the server reads and discards the rest of a refused body. Otherwise, a client that is still sending would
+/// not read the error response.
 const DRAIN: Duration = Duration::from_secs(2);
 
-/// Maximum number of JSON values in one body. Each takes memory, however short its text is.
+/// Maximum number of JSON values in one body. Each value takes memory, even if its text is short.
 const MAX_VALUES: usize = 200_000;
 
 /// Approximate memory of one JSON value, in bytes.
 const VALUE_BYTES: usize = 100;
 
-/// Maximum size of a body, in bytes, that is parsed directly. Parsing a larger one would block other requests.
+/// Maximum size, in bytes, of data that is processed directly in the request's task. Processing more data would block
+/// other requests.
 const INLINE_BYTES: u64 = 64 << 10;
 
 /// A body as a JSON value, with the memory that is reserved for it.
 pub struct JsonBody {
     /// The parsed value.
     pub value: Value,
-    /// The original text, if it has numbers whose digits a `Value` may not preserve.
+    /// The original text; `None` if the `Value` preserves all numbers of the text exactly.
     pub exact: Option<Bytes>,
     /// Length of the text in bytes.
     pub size: u64,
-    /// The reserved memory. Drop it when the value is not used any more.
+    /// The memory that is reserved for the value. Drop it when the value is not used any more.
     pub memory: BodyMemory,
 }
 
-/// Memory reserved for a body and for what is parsed from it. Dropping it releases the memory.
+/// Memory that is reserved for a body and for the values that are parsed from it. Dropping this object releases the
+/// memory.
 pub struct BodyMemory {
     http: Arc<HttpState>,
     workspace: Arc<str>,
@@ -67,7 +71,7 @@ impl BodyMemory {
     }
 }
 
-/// A body, parsed as a type.
+/// Extractor of a JSON body that is parsed as the type `T`.
 pub struct Json<T>(pub T);
 
 impl<S: WithHttp> FromRequest<Arc<S>> for JsonBody {
@@ -79,7 +83,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for JsonBody {
     }
 }
 
-/// The bytes of a body, unpacked, with the memory that is reserved for them.
+/// The unpacked bytes of a body, with the memory that is reserved for these bytes.
 pub struct RawBody {
     /// The unpacked bytes.
     pub bytes: Bytes,
@@ -95,7 +99,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
         let most = usize::try_from(http.engine.settings().limits.body).unwrap_or(usize::MAX);
         let caller =
             request.extensions().get::<CallerWorkspace>().map(|CallerWorkspace(name)| Arc::clone(name));
-        // Routes for the operator have no workspace.
+        // Routes for the operator have no workspace, so their memory counts for an empty name.
         let workspace = caller.unwrap_or_else(|| "".into());
         let mut memory = BodyMemory { http: Arc::clone(http), workspace, permits: Vec::new() };
         let expects_continue = request.headers().contains_key(header::EXPECT);
@@ -109,7 +113,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
         let mut bytes = match read {
             Ok(bytes) => bytes,
             Err(problem) => {
-                // Releases the memory first: draining takes a while, and the bytes read so far are not used.
+                // Releases the memory before draining: draining takes a while, and the bytes read so far are not used.
                 drop(memory);
                 // A client that sent `expect: 100-continue` has not sent the body, so there is nothing to drain.
                 if problem.close_connection
@@ -122,7 +126,7 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
             }
         };
         if gzipped {
-            // Never on this thread: a few bytes may unpack to many.
+            // Counts as long work (`u64::MAX`), because a few bytes may unpack to many bytes.
             bytes = run_blocking(u64::MAX, || unpack(&bytes, most, &mut memory)).await??;
         }
         Ok(Self { bytes, memory })
@@ -130,8 +134,8 @@ impl<S: WithHttp> FromRequest<Arc<S>> for RawBody {
 }
 
 impl RawBody {
-    /// Reserves memory for the parsed body, because its text is in memory twice then: as bytes and as values. Returns
-    /// whether all its numbers are integers that a `Value` preserves exactly.
+    /// Reserves memory for the parsed values of the body, which contain its text a second time. Returns whether all
+    /// numbers of the body are integers that a `Value` preserves exactly.
     fn reserve_parsed(&mut self) -> Result<bool, Problem> {
         let (values, exact) = scan(&self.bytes)?;
         self.memory.reserve(values.saturating_mul(VALUE_BYTES).saturating_add(self.bytes.len()))?;
@@ -147,19 +151,20 @@ impl RawBody {
         Ok(JsonBody { value, exact: (!exact).then_some(bytes), size, memory })
     }
 
-    /// Reserves the size of the bytes a second time, for what the caller has made from them. Drops the bytes and returns
-    /// the reserved memory.
+    /// Drops the bytes and returns the memory that is reserved for them. Before that, reserves the same amount again,
+    /// for the data that the calling function has created from the bytes.
     pub fn into_memory(mut self) -> Result<BodyMemory, Problem> {
         self.memory.reserve(self.bytes.len())?;
         Ok(self.memory)
     }
 }
 
-/// A JSON body as text, for a handler that may return it unchanged. Memory is reserved for the text and for its parsed form.
+/// A JSON body as text, for a handler that may return the text unchanged. Memory is reserved for the text and for its
+/// parsed form.
 pub struct TextBody {
     /// The text.
     pub text: String,
-    /// The reserved memory. Drop it when the text is not used any more.
+    /// The memory that is reserved for the text. Drop it when the text is not used any more.
     pub memory: BodyMemory,
 }
 
@@ -191,20 +196,21 @@ impl<S: WithHttp, T: DeserializeOwned> FromRequest<Arc<S>> for Json<T> {
 /// Converts a JSON object to a type.
 pub fn from_object<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
     let Value::Object(fields) = value else {
-        // serde would read a list as the values of a struct's fields, in order.
+        // serde would also accept a list, and would use its items as the values of a struct's fields, in order.
         return Err(Problem::invalid("the body: expected a JSON object"));
     };
     serde_path_to_error::deserialize(&fields).map_err(|error| {
         let text: String = error.inner().to_string().chars().take(300).collect();
         Problem::invalid(match error.path().iter().next() {
-            // The error of an unknown or missing field names the field itself.
+            // serde's error about an unknown or missing field already names the field.
             Some(Segment::Map { key }) if !text.contains(" field `") => format!("{key}: {text}"),
             _ => text,
         })
     })
 }
 
-/// Requires a JSON content type. A web page on another site cannot send it without permission of this server (CORS).
+/// Requires a JSON content type. A browser lets a page of another site send this content type only if this server
+/// permits it (CORS).
 pub fn require_json(headers: &HeaderMap) -> Result<(), Problem> {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let kind = value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -243,16 +249,18 @@ async fn drain(mut body: Body) {
     let _ = tokio::time::timeout(DRAIN, discarding).await;
 }
 
-/// Why no more of a body was read.
+/// Why reading a body stopped before its end.
 pub enum Stop {
     /// The body exceeds the limit.
     TooLarge,
-    /// No memory was free for more.
+    /// No memory was free for the next chunk.
     OutOfMemory,
 }
 
-/// Reads a body within limits of size and time, while `reserve` grants memory for each chunk. Allocates `capacity` bytes
-/// at the start.
+/// Reads a body within limits of size and time. `most` is the maximum size in bytes. `reserve` reserves memory for a
+/// chunk and returns whether memory was free. Allocates `capacity` bytes at the start.
+///
+/// Returns the bytes that were read, and the reason why reading stopped; `None` if the whole body was read.
 pub async fn read_limited(
     body: &mut Body,
     most: usize,
@@ -283,7 +291,8 @@ pub async fn read_limited(
     Ok((all.freeze(), None))
 }
 
-/// Returns the next chunk of a body, or none at its end. Fails after `end`, or after `idle_timeout` without data.
+/// Returns the next chunk of a body, or `None` at the end of the body. Fails after `end`, or after `idle_timeout`
+/// without data.
 pub async fn next_chunk(
     body: &mut Body,
     end: Instant,
@@ -311,7 +320,7 @@ pub async fn next_chunk(
     }
 }
 
-/// Number of bytes that are charged and then unpacked at a time.
+/// Number of bytes that are unpacked at a time. Memory for these bytes is reserved before they are unpacked.
 const UNPACK_BYTES: usize = 64 << 10;
 
 fn unpack(bytes: &[u8], most: usize, memory: &mut BodyMemory) -> Result<Bytes, Problem> {
@@ -336,8 +345,9 @@ fn unpack(bytes: &[u8], most: usize, memory: &mut BodyMemory) -> Result<Bytes, P
 /// Maximum number of digits of an integer that every representation preserves exactly.
 const EXACT_DIGITS: usize = 15;
 
-/// Returns the approximate number of JSON values in the text (it counts commas and opening braces and brackets outside of
-/// strings), and whether all its numbers are integers that a `Value` preserves exactly.
+/// Returns the approximate number of JSON values in a text, which is the number of commas, opening braces and opening
+/// brackets outside of strings. Also returns whether all numbers in the text are integers that a `Value` preserves
+/// exactly.
 fn scan(bytes: &[u8]) -> Result<(usize, bool), Problem> {
     let (mut count, mut quoted, mut escaped) = (0usize, false, false);
     let (mut exact, mut digits) = (true, 0usize);
@@ -377,9 +387,11 @@ fn parse(bytes: &[u8]) -> Result<Value, Problem> {
     })
 }
 
-/// Runs work whose time is proportional to `size` bytes. Long work runs where it does not block other requests.
+/// Runs work whose duration is proportional to `size`, in bytes. Long work runs in a way that does not block other
+/// requests.
 pub async fn run_blocking<T>(size: u64, work: impl FnOnce() -> T + Send) -> Result<T, Problem> {
-    // Each occupies a thread while it works, and at least one thread must remain for the event loop.
+    // Each permit is for one piece of long work, which occupies a thread. At least one thread must remain for the event
+    // loop.
     static PERMITS: Semaphore = Semaphore::const_new(4);
     if size <= INLINE_BYTES {
         return Ok(work());

@@ -1,9 +1,9 @@
-//! Provides what every HTTP route of Epitome needs. Defines no routes itself.
+//! Provides the parts that all HTTP routes of Epitome share. Defines no routes itself.
 //!
 //! Every request passes these modules in order:
 //!
 //! ```text
-//! listen      connections: limits and timeouts, also for clients that do not read
+//! listen      accepts connections, with limits and timeouts
 //! middleware  request id, duration, log line, error responses
 //! auth        checks the key, selects the workspace, limits requests  (`access`; extractor: Operator)
 //! body        reads the body within limits, then parses JSON          (extractors: Json, JsonBody, TextBody, RawBody)
@@ -12,12 +12,13 @@
 //! reply       JSON with an `etag`; cached contexts
 //! ```
 //!
-//! Other modules: `state` is shared by all handlers. `limits` defines the limits, and `permits` enforces them. `problem`
-//! renders errors (RFC 9457). `metrics` and `process` make the page for Prometheus. `scrub` removes operator details from
-//! error texts. `log_limiter` limits how often a log line is written.
+//! Other modules: `state` is the state that all handlers share. `limits` defines the limits, and `permits` enforces
+//! them. `problem` renders errors (RFC 9457). `metrics` and `process` render the metrics page for Prometheus. In error
+//! texts, `scrub` replaces details that only the operator may see. `log_limiter` limits how often a log line is
+//! written.
 //!
-//! This crate contains no paths. Routes with another error format (those of another product) are a [`problem::Mount`]: a
-//! path prefix with functions.
+//! This crate contains no paths of routes. The routes of another product can have their own error format. Such a group
+//! of routes is a [`problem::Mount`]: a path prefix, and the functions that render errors.
 
 pub mod auth;
 pub mod body;

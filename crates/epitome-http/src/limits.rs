@@ -1,16 +1,17 @@
-//! Limits of the server, in one list: how much may be in progress at once, and how long it may take.
+//! All limits of the server: how many connections and requests it serves at the same time, how much memory they may
+//! use, and how long they may take.
 //!
-//! They are constants, not settings: operators should not have to tune them, and the server is tested with this combination.
-//! Tests set low limits to reach them.
+//! The limits are constants and not settings, because operators should not have to tune them. The server is tested with
+//! these values. Some tests set lower limits, in order to reach the limits.
 
 use std::time::Duration;
 
-/// Maximum number at once.
+/// The maximum number of requests of one kind, or the maximum amount of memory in KiB, at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PoolLimit {
-    /// In total.
+    /// The maximum for all workspaces together.
     pub total: usize,
-    /// Per workspace.
+    /// The maximum for each workspace.
     pub per_workspace: usize,
 }
 
@@ -21,24 +22,26 @@ pub struct Limits {
     pub connections: usize,
     /// Maximum number of requests in progress.
     pub requests: PoolLimit,
-    /// Maximum number of requests that wait for a summary, which takes as long as a model does.
+    /// Maximum number of requests that wait for a summary. Such a request waits as long as a model takes to write the
+    /// summary.
     pub summary_waits: PoolLimit,
     /// Maximum number of connections that listen to events.
     pub event_streams: PoolLimit,
-    /// Maximum number of proxied requests. Each counts until its response is sent completely.
+    /// Maximum number of proxied requests. Each request counts until its response is sent completely.
     pub proxied_requests: PoolLimit,
-    /// Memory in KiB for bodies of proxied requests, until the response begins. If no memory is free, a body is forwarded
-    /// unread.
+    /// Memory for the bodies of proxied requests, in KiB. A body occupies memory until the response begins. If no
+    /// memory is free, the proxy forwards the body without reading it.
     pub proxy_memory_kib: usize,
-    /// Memory in KiB for request bodies, for what is parsed from them, and for long responses that are not sent yet.
+    /// Memory for request bodies, for the values that are parsed from bodies, and for long responses until they are
+    /// sent, in KiB.
     pub memory_kib: usize,
-    /// Timeout of an idle connection, and for receiving a request's head.
+    /// Maximum time until the head of a request is received. An idle connection is closed after this time.
     pub header_timeout: Duration,
-    /// Timeout while a body sends nothing.
+    /// Maximum time without new data while a body is received.
     pub body_idle_timeout: Duration,
-    /// Timeout for a whole body.
+    /// Maximum time until a body is received completely.
     pub body_timeout: Duration,
-    /// Timeout while a client reads nothing of a response.
+    /// Maximum time for which a client reads nothing of a response.
     pub write_timeout: Duration,
     /// How long requests in progress may continue after shutdown begins.
     pub shutdown_grace: Duration,
@@ -64,7 +67,8 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// Sets one limit, as `NAME=NUMBER`; times are in milliseconds. `NAME_of_one` is the limit per workspace.
+    /// Sets one limit. `set` has the form `NAME=NUMBER`. A number that is a time is in milliseconds. The name
+    /// `NAME_of_one` is the limit per workspace of `NAME`.
     pub fn with(mut self, set: &str) -> Result<Self, String> {
         let (name, number) = set.split_once('=').ok_or("expected NAME=NUMBER, such as requests=2")?;
         let number: u32 = number.parse().map_err(|_| "expected NAME=NUMBER, such as requests=2")?;

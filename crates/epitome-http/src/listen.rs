@@ -1,12 +1,13 @@
 //! Serves connections, with limits, timeouts and an orderly shutdown.
 //!
-//! At the connection limit, a new client gets a 503 response and is disconnected. A client that sends no request in time is
-//! disconnected too. On shutdown, the server accepts no new connections, answers requests in progress, and cuts off those
-//! that do not end in time.
+//! If all connections are in use, a new client gets a 503 response and is disconnected. A client that sends no request
+//! in time is disconnected too. On shutdown, the server accepts no new connections and continues the requests in
+//! progress. It cuts off requests that do not end in time.
 //!
-//! A client that does not read its response would occupy memory and a permit forever. Hyper limits how long a request may
-//! take to arrive, and `tokio-io-timeout` limits how long a write may wait for the client (`WriteTimeout`). A response
-//! that is not written completely counts as in progress, so a shutdown waits for it.
+//! Without a timeout, a client that does not read its response would occupy memory and a permit forever. So
+//! `WriteTimeout`, which uses the crate `tokio-io-timeout`, limits how long a write may wait for the client. The crate
+//! `hyper` limits how long a client may take to send the head of a request. A response that is not written completely
+//! counts as in progress, so a shutdown waits for it.
 
 use std::borrow::Borrow;
 use std::io;
@@ -35,13 +36,15 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// Maximum number of headers of a request.
 const MAX_HEADERS: usize = 100;
 
-/// How long to wait after the system could not accept a connection, for example because no file handle was free.
+/// How long the server waits before it tries again, if the system could not accept a connection. A possible reason is
+/// that no file handle is free.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// How often to check whether a connection can be closed during shutdown.
+/// Interval at which the server checks during shutdown whether a connection can be closed.
 const IDLE_CHECK: Duration = Duration::from_millis(50);
 
-/// How long to read and discard what a client sends after an invalid request, so that it can read the error.
+/// How long the server reads and discards data after an invalid request, so that the client can read the error
+/// response.
 const LINGER: Duration = Duration::from_secs(1);
 
 /// Response to a client that connects when all connections are in use.
@@ -49,7 +52,8 @@ const FULL_RESPONSE: &str = "HTTP/1.1 503 Service Unavailable\r\nconnection: clo
 content-type: application/problem+json\r\ncontent-length: 125\r\n\r\n\
 {\"type\":\"urn:epitome:busy\",\"title\":\"Service Unavailable\",\"status\":503,\"detail\":\"too many connections; try again in a second\"}";
 
-/// Serves connections until `stop` is sent. Then lets requests in progress finish, within the grace period.
+/// Serves connections until `stop` becomes true. Then waits until the requests in progress have ended, for at most
+/// `limits.shutdown_grace`.
 pub async fn serve(
     listener: impl Borrow<TcpListener>,
     router: Router,
@@ -57,7 +61,7 @@ pub async fn serve(
     stop: watch::Receiver<bool>,
 ) {
     let (permits, full_log) = (Arc::new(Semaphore::new(limits.connections)), LogLimiter::default());
-    // Every connection has a clone of the sender; the receiver ends when all are dropped.
+    // Every connection has a clone of the sender. The receiver returns when all clones are dropped.
     let (connection_open, mut all_closed) = tokio::sync::mpsc::channel::<()>(1);
     let mut stop_signal = stop.clone();
     loop {
@@ -94,9 +98,9 @@ pub async fn serve(
     }
 }
 
-/// Waits until `stop` is sent.
+/// Waits until `stop` becomes true.
 pub async fn wait_for_stop(stop: &mut watch::Receiver<bool>) {
-    // A dropped sender means shutdown too.
+    // A dropped sender also means that the server shuts down.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
@@ -132,21 +136,21 @@ async fn connection(stream: TcpStream, router: Router, limits: &Limits, mut stop
             Pin::new(&mut serving).graceful_shutdown();
             tokio::select! {
                 ended = &mut serving => ended,
-                // Closes the connection, also if a request has arrived only in part.
+                // Closes the connection, even if a part of a new request has arrived.
                 () = idle(&in_progress) => return,
             }
         }
     };
-    // An error ends only this connection. After an invalid request, reads the rest: if the connection were reset while the
-    // client still sends, the client could not read the error response.
+    // An error ends only this connection. After an invalid request, the server reads what the client still sends. If
+    // the server reset the connection instead, the client could not read the error response.
     if ended.is_err_and(|error| error.is_parse()) {
         let mut stream = serving.into_parts().io.into_inner();
         let _ = tokio::time::timeout(LINGER, tokio::io::copy(&mut stream, &mut tokio::io::sink())).await;
     }
 }
 
-/// Waits until a connection has had nothing in progress for four checks. A response is written at once, unless the client
-/// does not read.
+/// Waits until four checks in a row find no request in progress on a connection. Until then, the last response is
+/// written: it is written at once, unless it waits for the client, and a waiting write counts as in progress.
 async fn idle(in_progress: &AtomicUsize) {
     let mut idle_checks = 0;
     while idle_checks < 4 {
@@ -163,7 +167,8 @@ async fn refuse(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), response).await;
 }
 
-/// Ignores errors of a single connection. If the system is out of resources, waits for other connections to end.
+/// Ignores an error of a single connection. After any other error, waits a short time: the system may be out of
+/// resources until other connections end.
 async fn pause(error: &io::Error) {
     use io::ErrorKind::{ConnectionAborted, ConnectionReset, Interrupted};
     if !matches!(error.kind(), ConnectionAborted | ConnectionReset | Interrupted) {
@@ -172,12 +177,12 @@ async fn pause(error: &io::Error) {
     }
 }
 
-/// A stream whose writes fail after a timeout without progress: the client does not read.
+/// A stream on which a write fails if the client reads nothing for the duration of the timeout.
 pub(crate) struct WriteTimeout {
     stream: Pin<Box<TimeoutStream<TcpStream>>>,
     /// Set while a write waits for the client.
     pending_write: Option<InProgress>,
-    /// Number of requests in progress on this connection. A pending write counts.
+    /// Number of requests in progress on this connection. A pending write counts as one more request.
     count: Arc<AtomicUsize>,
 }
 
@@ -210,14 +215,14 @@ impl WriteTimeout {
         Self { stream: Box::pin(stream), pending_write: None, count }
     }
 
-    /// Counts a write as in progress while it is pending, and returns its result.
+    /// Counts a write as in progress while it is pending. Returns `wrote` unchanged.
     fn count_pending<T>(&mut self, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         match &wrote {
             Poll::Ready(Ok(_)) => self.pending_write = None,
             Poll::Pending if self.pending_write.is_none() => {
                 self.pending_write = Some(InProgress::new(&self.count));
             }
-            // A failed write ends the connection.
+            // After a failed write, the connection ends, so its count is not needed any more.
             Poll::Pending | Poll::Ready(Err(_)) => {}
         }
         wrote

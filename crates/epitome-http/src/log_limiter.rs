@@ -1,9 +1,10 @@
-//! Limits log lines about frequent events to one per second, with a count.
+//! Limits log lines about frequent events. At most one line per second is written, with the number of events.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Counts an event that can happen a thousand times per second, and reports once per second that it is time to log it.
+/// Counts events that can happen a thousand times per second, and returns at most once per second that they should be
+/// logged.
 #[derive(Debug, Default)]
 pub struct LogLimiter(Mutex<State>);
 
@@ -15,7 +16,8 @@ struct State {
 }
 
 impl LogLimiter {
-    /// Counts an event. If it is time to log again, returns the number of events since the last log line.
+    /// Counts an event. Returns `None` if the last log line is less than one second old. Otherwise the caller should
+    /// write a log line, and the result is the number of events since the last line.
     pub fn record(&self) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.events = state.events.saturating_add(1);

@@ -1,8 +1,8 @@
-//! Metrics for Prometheus: counters and histograms that are updated continuously, and gauges that are read at each scrape.
+//! Metrics for Prometheus. Counters and histograms are updated continuously. Gauges are read at each scrape.
 //!
-//! The page follows Prometheus' naming rules, which `promtool check metrics` and a test of the server check: base units
-//! (seconds, bytes), `_total` for counters and only for them, a description for each metric. The values of a label never
-//! overlap, so a sum over them counts nothing twice.
+//! The metrics follow the naming rules of Prometheus. Names contain base units (seconds, bytes). The names of counters,
+//! and no other names, end in `_total`. Each metric has a description. The tool `promtool check metrics` and a test of
+//! the server check these rules. The values of a label never overlap, so a sum over all values counts nothing twice.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const REQUEST_DURATION: &str = "epitome_http_request_duration_seconds";
 const REQUESTS_IN_PROGRESS: &str = "epitome_http_requests_in_progress";
 /// Slots with work to do.
 const QUEUE_SLOTS: &str = "epitome_queue_slots";
-/// How long the oldest of these slots has waited.
+/// How long the oldest slot with work to do has waited.
 const QUEUE_OLDEST: &str = "epitome_queue_oldest_seconds";
 /// Proxied requests.
 const PROXY_REQUESTS: &str = "epitome_proxy_requests_total";
@@ -37,7 +37,7 @@ const PROXY_SAVED_TOKENS: &str = "epitome_proxy_saved_tokens_total";
 /// Input tokens that condensing would have saved in shadow mode.
 const PROXY_SHADOW_SAVED_TOKENS: &str = "epitome_proxy_shadow_saved_tokens_total";
 
-/// Counters without labels. They are on the page from the start, with 0, so that the first increase is visible too.
+/// Counters without labels. They start with the value 0 on the metrics page, so that the first increase is visible too.
 const PLAIN_COUNTERS: &[&str] = &[
     engine::APPENDED_MESSAGES,
     engine::APPENDED_TOKENS,
@@ -60,10 +60,11 @@ const TOKENS: &[f64] = &[250.0, 500.0, 1e3, 2e3, 4e3, 8e3, 16e3, 32e3, 64e3, 128
 /// Histogram buckets for the cost of a model call, in the currency of the prices.
 const COSTS: &[f64] = &[0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0];
 
-/// How often histograms are aggregated. Until then each value takes memory, even if the metrics are never scraped.
+/// Interval at which histograms are aggregated. Each recorded value takes memory until it is aggregated, even if the
+/// metrics are never scraped.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(2);
 
-/// The metrics recorder; none if another recorder is installed in this process already.
+/// The metrics recorder; `None` if another recorder is already installed in this process.
 static RECORDER: LazyLock<Option<PrometheusHandle>> = LazyLock::new(|| {
     let handle = builder().ok()?.install_recorder().ok()?;
     describe();
@@ -107,7 +108,7 @@ fn describe() {
     describe_counter!(
         PROXY_INPUT_TOKENS,
         Unit::Count,
-        "Input tokens of proxied requests, as counted by the providers, cached ones included"
+        "Input tokens of proxied requests, as counted by the providers, including cached tokens"
     );
     describe_counter!(
         PROXY_SAVED_TOKENS,
@@ -148,8 +149,9 @@ pub fn record_proxied(outcome: &'static str, is_condensed: bool) {
     }
 }
 
-/// Records the tokens of a proxied request: the provider's count of its input, and what condensing saved. In shadow mode
-/// the request was sent unchanged, and `saved` is what condensing would have saved.
+/// Records the input tokens of a proxied request, as counted by the provider, and the number of input tokens that
+/// condensing saved. In shadow mode, the request was sent unchanged, and `saved` is the number that condensing would
+/// have saved.
 pub fn record_proxied_tokens(input: u64, saved: u64, is_shadow: bool) {
     counter!(PROXY_INPUT_TOKENS).increment(input);
     counter!(if is_shadow { PROXY_SHADOW_SAVED_TOKENS } else { PROXY_SAVED_TOKENS }).increment(saved);
@@ -161,7 +163,7 @@ pub(crate) fn record_cached_context(tokens: u64) {
     histogram!(engine::CONTEXT_TOKENS).record(float(tokens));
 }
 
-/// Renders all metrics in the Prometheus text format, with those of the process.
+/// Renders all metrics in the Prometheus text format, including the metrics of the process.
 pub async fn render(app: &HttpState) -> String {
     if let Ok(backlog) = app.engine.backlog().await {
         for (state, count) in [
@@ -174,7 +176,7 @@ pub async fn render(app: &HttpState) -> String {
         }
         gauge!(QUEUE_OLDEST).set(float(backlog.oldest_millis.unwrap_or(0)) / 1e3);
     }
-    // A request has one permit at a time, so it has one kind.
+    // A request has only one permit at a time, so it counts for only one kind.
     let pools = [
         ("request", &app.permits.requests),
         ("summary_wait", &app.permits.summary_waits),

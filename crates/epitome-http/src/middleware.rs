@@ -20,14 +20,15 @@ use crate::metrics;
 use crate::problem::{KeepBody, Mount, Problem, render_problem};
 use crate::state::HttpState;
 
-/// Header with the request's id, which the log contains too.
+/// Header with the request's id. The log contains the same id.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The shared state, and the groups of routes with their own error format.
+/// The shared state, and the groups of routes that have their own error format.
 type MiddlewareState = (Arc<HttpState>, &'static [Mount]);
 
-/// Wraps the router in the middleware. Paths outside of the `mounts` use the native error format. Responses of the
-/// `proxied` routes are neither compressed nor charged for memory. Unknown paths are handled by `router`.
+/// Wraps all routes in the middleware. `proxied` has the routes of the proxy. Their responses are not compressed, and
+/// no memory is reserved for them. `router` has all other routes, and also handles unknown paths. Errors have the
+/// native format, except for paths of the `mounts`.
 pub fn wrap(router: Router, proxied: Router, app: Arc<HttpState>, mounts: &'static [Mount]) -> Router {
     let state: MiddlewareState = (app, mounts);
     let router = router.layer(from_fn_with_state(state.clone(), charge)).layer(CompressionLayer::new());
@@ -38,11 +39,12 @@ pub fn wrap(router: Router, proxied: Router, app: Arc<HttpState>, mounts: &'stat
 #[derive(Clone)]
 pub struct RequestId(pub Arc<str>);
 
-/// Responses of at most this many bytes are not charged.
+/// Maximum size of a response for which no memory is reserved, in bytes.
 const FREE_BYTES: u64 = 64 << 10;
 
-/// Reserves memory for a long response until it is sent, however slowly the client reads. Applies only to requests that
-/// read: after a change, an error for lack of memory would wrongly say that nothing was done.
+/// Reserves memory for a long response until the response is sent, even if the client reads slowly. If no memory is
+/// free, returns an error instead. Applies only to requests that read data: after a change, this error would wrongly
+/// say that nothing was done.
 async fn charge(State((app, mounts)): State<MiddlewareState>, request: Request, next: Next) -> Response {
     let reads = {
         let path = request.uri().path();
@@ -58,14 +60,15 @@ async fn charge(State((app, mounts)): State<MiddlewareState>, request: Request, 
         return Problem::busy("no memory is free for this response; try again, or request a smaller page")
             .into_response();
     };
-    // The connection may hold the bytes for long, so the memory is released with the last of them.
+    // The connection may store the bytes until a slow client has read them. So the memory is released together with the
+    // last bytes.
     let permit = Arc::new(permit);
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(size));
     let charged = move |data| Bytes::from_owner(ChargedBytes { data, _permit: Arc::clone(&permit) });
     response.map(|body| Body::new(body.map_frame(move |frame| frame.map_data(&charged))))
 }
 
-/// A chunk of a response, which keeps the response's memory reserved.
+/// A chunk of a response. The response's memory stays reserved until all its chunks are dropped.
 struct ChargedBytes {
     data: Bytes,
     _permit: Arc<OwnedSemaphorePermit>,
@@ -77,7 +80,8 @@ impl AsRef<[u8]> for ChargedBytes {
     }
 }
 
-/// Returns the method's name for logs and metrics. Unusual methods count as one, so that callers cannot create labels.
+/// Returns the method's name for logs and metrics. All unusual methods have the name `other`, so that callers cannot
+/// create any number of metric labels.
 fn method(method: &Method) -> &'static str {
     match method.as_str() {
         "GET" => "GET",
@@ -97,12 +101,13 @@ async fn handle(State((app, mounts)): State<MiddlewareState>, mut request: Reque
     let id: Arc<str> = id(request.headers()).into();
     request.extensions_mut().insert(RequestId(Arc::clone(&id)));
     let method = method(request.method());
-    // The pattern of the path: the log and the metrics must not contain names of sessions.
+    // The log and the metrics contain the pattern of the path, and not the path, because a path can contain a session's
+    // name.
     let route = request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str).to_owned();
     let mount = Mount::of(mounts, request.uri().path());
     let mut response = render_problem(next.run(request).await, &id, mount);
     if let Ok(value) = HeaderValue::from_str(&id) {
-        // A provider's own id stays.
+        // If a provider's response already has an id, this id stays.
         response.headers_mut().entry(REQUEST_ID).or_insert(value);
     }
     let duration = started.elapsed();
@@ -115,10 +120,10 @@ async fn handle(State((app, mounts)): State<MiddlewareState>, mut request: Reque
 fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &str), duration: Duration) {
     let (status, duration_ms) = (response.status().as_u16(), duration.as_secs_f64() * 1e3);
     let code = response.extensions().get::<Problem>().map(|problem| problem.code);
-    // 501 (an unsupported feature) is not a failure, and a provider's error is not this server's.
+    // The status 501 (an unsupported feature) is not a failure. An error of a provider is not a failure of this server.
     let expected = status == 501 || (code.is_none() && response.extensions().get::<KeepBody>().is_some());
     let failed = status >= 500 && !expected;
-    // Requests over the limits come in large numbers, so they are summed up in one line per second.
+    // A busy server can refuse a large number of requests, so one line per second reports their number.
     let busy = failed && code == Some(Problem::BUSY);
     if let Some(refused_requests) = busy.then(|| app.busy_log.record()).flatten() {
         tracing::warn!(refused_requests, "requests were refused: a limit of the server is reached");
@@ -130,8 +135,8 @@ fn log(app: &HttpState, response: &Response, (id, method, route): (&str, &str, &
     }
 }
 
-/// Returns the caller's own id if it is valid, else a new one. A new id is not a counter, because a counter would reveal how
-/// many requests others send.
+/// Returns the request id that the caller sent, if the id is valid. Otherwise returns a new id. A new id is the hash of
+/// a counter, because the counter itself would reveal how many requests other callers send.
 fn id(headers: &HeaderMap) -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     static HASHER: LazyLock<RandomState> = LazyLock::new(RandomState::new);

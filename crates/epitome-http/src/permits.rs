@@ -1,5 +1,5 @@
-//! Limits how much may be in progress at once. A request over a limit is refused immediately with a `retry-after`, so
-//! that memory, queues and waiting times cannot grow.
+//! Limits how many requests may be in progress, and how much memory they may use. A request over a limit is refused
+//! immediately, with a `retry-after` header. So memory, queues and waiting times cannot grow without limit.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -12,25 +12,25 @@ use tokio::time::{Instant, sleep};
 use crate::limits::{Limits, PoolLimit};
 use crate::problem::Problem;
 
-/// Maximum number of pages that are read and rendered at the same time. Processors are limited, so more would not be
-/// faster.
+/// Maximum number of pages that are read and rendered at the same time. More pages would not be faster, because the
+/// number of processors is limited.
 const MAX_PAGES: usize = 8;
 
-/// Maximum number of contexts that are built at once, in addition to one per processor. A context with images can take a
-/// hundred megabytes until it is rendered, and more at once would not be faster.
+/// The maximum number of contexts that are built at the same time is the number of processors plus this number. More
+/// contexts would not be faster. A context with images can take a hundred megabytes until it is rendered.
 const EXTRA_CONTEXTS: usize = 2;
 
-/// Maximum number of sessions that are copied at once, because one small request can cause many writes.
+/// Maximum number of sessions that are copied at the same time. A small request for a copy can cause many writes.
 const MAX_FORKS: usize = 2;
 
-/// How often a request that waits for memory checks again.
+/// Interval at which a request that waits for memory tries again.
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 fn processors() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// The pools and semaphores that limit what is in progress.
+/// The pools and semaphores that limit requests and memory.
 pub struct Permits {
     /// Requests in progress.
     pub requests: Pool,
@@ -44,7 +44,7 @@ pub struct Permits {
     pub memory: Pool,
     /// Memory for bodies of proxied requests, until the response begins.
     pub proxy_memory: Pool,
-    /// Permits to read and render pages of messages. Each page takes some megabytes, but never long.
+    /// Permits to read and render pages of messages. Each page takes some megabytes for a short time.
     pub pages: Semaphore,
     /// Permits to build contexts.
     pub contexts: Semaphore,
@@ -53,7 +53,7 @@ pub struct Permits {
 }
 
 impl Permits {
-    /// Returns permits of which none is in use.
+    /// Returns pools and semaphores of which nothing is in use.
     pub fn new(limits: &Limits) -> Self {
         Self {
             requests: Pool::new(limits.requests, "requests in progress"),
@@ -68,25 +68,26 @@ impl Permits {
         }
     }
 
-    /// Reserves memory for a response; none if it is not free now.
+    /// Reserves memory for a response of this size in bytes. Returns `None` if this memory is not free now.
     pub fn reserve_response(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         self.memory.acquire_untracked(bytes.div_ceil(1 << 10))
     }
 }
 
-/// A resource with a total limit and a limit per workspace: permits for requests, or memory in KiB.
+/// A resource with a total limit and a limit per workspace. The resource is permits for requests, or memory in KiB.
 pub struct Pool {
     semaphore: Arc<Semaphore>,
     limit: PoolLimit,
     in_use: Arc<Mutex<Usage>>,
-    /// What the pool limits, for errors.
+    /// What the pool limits, in the words of error texts.
     what: &'static str,
 }
 
-/// How much each workspace uses of a pool. Workspaces that use nothing have no entry.
+/// The amount of a pool that each workspace uses. Workspaces that use nothing have no entry.
 type Usage = HashMap<Arc<str>, usize>;
 
-/// What a workspace uses of a pool: a permit for a request, or reserved memory. Released when dropped.
+/// An amount of a pool that a workspace uses: a permit for a request, or reserved memory. Dropping the `Permit`
+/// releases the amount.
 pub struct Permit {
     _permit: OwnedSemaphorePermit,
     in_use: Arc<Mutex<Usage>>,
@@ -99,12 +100,13 @@ impl Pool {
         Self { semaphore: Arc::new(Semaphore::new(limit.total)), limit, in_use: Arc::default(), what }
     }
 
-    /// Returns a pool of memory. One workspace may have half of it.
+    /// Returns a pool of memory. One workspace may use at most half of the pool.
     fn memory(kib: usize) -> Self {
         Self::new(PoolLimit { total: kib, per_workspace: kib / 2 }, "KiB of bodies in memory")
     }
 
-    /// Takes an amount that counts for no workspace.
+    /// Takes an amount that counts towards the total limit, but not towards the limit of a workspace. Returns `None` if
+    /// this amount is not free now.
     fn acquire_untracked(&self, amount: usize) -> Option<OwnedSemaphorePermit> {
         let amount = u32::try_from(amount).unwrap_or(u32::MAX);
         Arc::clone(&self.semaphore).try_acquire_many_owned(amount).ok()
@@ -125,7 +127,7 @@ impl Pool {
         Ok(Permit { _permit: permit, in_use, workspace, amount })
     }
 
-    /// Returns how much is in use.
+    /// Returns the amount that all workspaces use together.
     pub fn in_use(&self) -> usize {
         lock(&self.in_use).values().sum()
     }
@@ -135,13 +137,14 @@ impl Pool {
         self.acquire_many(workspace, 1)
     }
 
-    /// Reserves bytes for a workspace; none if they are not free now.
+    /// Reserves bytes for a workspace. Returns `None` if these bytes are not free now.
     pub fn reserve(&self, workspace: &Arc<str>, bytes: usize) -> Option<Permit> {
         self.acquire_many(workspace, bytes.div_ceil(1 << 10)).ok()
     }
 
-    /// Reserves bytes for a workspace, and waits up to `timeout` for them: most holders release theirs soon. Returns none
-    /// if they are still not free then, or exceed the workspace's limit.
+    /// Reserves bytes for a workspace. If the bytes are not free, waits for at most `timeout`, because most requests
+    /// release their memory soon. Returns `None` if the bytes are still not free after this time. Returns `None`
+    /// immediately if they exceed the workspace's limit.
     pub async fn reserve_within(
         &self,
         workspace: &Arc<str>,

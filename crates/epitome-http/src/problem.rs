@@ -1,8 +1,8 @@
 //! Error responses: RFC 9457 problem details, classified by what the caller can do next.
 //!
-//! `render_problem` renders every [`Problem`] in one place, at the end of the request. It also renders the errors of the
-//! router itself (no such path, no such method). So all error responses look the same and contain the request's id. They
-//! contain no internal data: no file paths, no addresses, no message text.
+//! `render_problem` renders every [`Problem`] in one place, at the end of the request. It also renders the errors that
+//! the router detects, such as an unknown path. So all error responses have the same format and contain the request's
+//! id. Error responses contain no internal data: no file paths, no addresses, no message text.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ use crate::scrub::scrub;
 pub struct Problem {
     /// HTTP status.
     pub status: StatusCode,
-    /// Kind of problem, in a word or two. Never changes once released.
+    /// Kind of problem, such as `not-found`. A released code never changes.
     pub code: &'static str,
     /// What was wrong, where, and what to do.
     pub detail: String,
@@ -31,7 +31,7 @@ pub struct Problem {
     pub retry_after: Option<u64>,
     /// Whether to close the connection, because the rest of the request was not read.
     pub close_connection: bool,
-    /// List of all faults, if the [`Mount`] has a format for it.
+    /// List of all faults of the request, in the format of the [`Mount`]; `None` if the problem has no such list.
     pub faults: Option<Box<Value>>,
 }
 
@@ -39,7 +39,7 @@ pub struct Problem {
 #[derive(Debug, Serialize, ToSchema)]
 #[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// Kind of problem: `urn:epitome:` and a word or two.
+    /// Kind of problem, such as `urn:epitome:not-found`.
     #[serde(rename = "type")]
     pub kind: String,
     /// The name of the HTTP status.
@@ -48,7 +48,7 @@ pub struct ProblemBody<'a> {
     pub status: u16,
     /// What was wrong, where, and what to do.
     pub detail: &'a str,
-    /// The request's id, which the server's log contains too.
+    /// The request's id. The server's log contains the same id.
     pub request_id: &'a str,
 }
 
@@ -59,12 +59,12 @@ impl Problem {
     /// Code of problems caused by a limit of the server.
     pub const BUSY: &'static str = "busy";
 
-    /// Returns a problem that the caller should not retry.
+    /// Returns a problem without `retry_after`. The caller should not retry the request.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
         Self { status, code, detail: detail.into(), retry_after: None, close_connection: false, faults: None }
     }
 
-    /// Returns the problem of an invalid request, which would be refused again.
+    /// Returns the problem of an invalid request. The server would refuse the same request again.
     pub fn invalid(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid", detail)
     }
@@ -114,12 +114,12 @@ impl From<Error> for Problem {
             }
             Remedy::Retry if matches!(error, Error::Busy(StoreError::Migrating { .. })) => {
                 log_store_error(&text);
-                let detail = "the store is being filled by `epitome migrate`; try again when that is done";
+                let detail = "`epitome migrate` is filling the store; try again when the migration has ended";
                 Self { retry_after: Some(10), ..Self::busy(detail) }
             }
             Remedy::Retry => Self::busy("the store is busy; try again"),
             Remedy::Reopen => Self::busy("the server is shutting down; try again").closing(),
-            // Details are only logged, for the operator, because they name files.
+            // The details are only logged. They name files, so only the operator may see them.
             Remedy::FixRequest | Remedy::CheckStore => {
                 log_store_error(&text);
                 let full = matches!(error, Error::Store(StoreError::Full { .. }));
@@ -149,14 +149,15 @@ impl IntoResponse for Problem {
     }
 }
 
-/// A group of routes under one path prefix, with its own error format. The crate that mounts the routes supplies it.
+/// A group of routes under one path prefix, with its own error format. The crate that defines the routes supplies the
+/// `Mount`.
 pub struct Mount {
     /// Path prefix of the routes.
     pub prefix: &'static str,
-    /// Whether a request to this path only reads, also with a method other than GET. Then its response may be refused for
-    /// lack of memory.
+    /// Returns whether a request to this path only reads data, with any method. If no memory is free, the response to
+    /// such a request is replaced by an error.
     pub reads: fn(&str) -> bool,
-    /// Returns the problem for an error status of the router itself.
+    /// Returns the problem for an error status that the router sets, for example for an unknown path.
     pub router_error: fn(StatusCode) -> Problem,
     /// Renders a problem.
     pub render: fn(&Problem, &response::Parts, &str) -> RenderedProblem,
@@ -173,7 +174,7 @@ pub struct RenderedProblem {
 }
 
 impl Mount {
-    /// The mount of all other paths: errors in the format of RFC 9457.
+    /// The mount of paths that belong to no other mount. Its errors have the format of RFC 9457.
     const NATIVE: Self = Self { prefix: "/", reads: |_| false, router_error, render };
 
     /// Returns the mount of a path.
@@ -182,7 +183,8 @@ impl Mount {
     }
 }
 
-/// Renders a problem, also one of the router itself, in the format of the mount. Other responses are unchanged.
+/// Renders the problem of an error response in the format of the mount. Also renders the errors that the router
+/// detects. Other responses stay unchanged.
 pub(crate) fn render_problem(response: Response, request_id: &str, mount: &Mount) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
@@ -222,12 +224,12 @@ fn render(problem: &Problem, parts: &response::Parts, request_id: &str) -> Rende
     RenderedProblem { status, content_type: PROBLEM_JSON, body }
 }
 
-/// Response extension: the middleware leaves the body unchanged, also with an error status. `/readyz` reports what is not
-/// ready in a body of its own, and a provider's errors are forwarded.
+/// Response extension: the middleware does not change the body of the response, even if the status is an error. The
+/// route `/readyz` uses it, because its body lists what is not ready. The proxy uses it to forward a provider's errors.
 #[derive(Clone)]
 pub struct KeepBody;
 
-/// Returns the problem for an error status of the router itself.
+/// Returns the problem for an error status that the router sets, for example for an unknown path.
 fn router_error(status: StatusCode) -> Problem {
     match status {
         StatusCode::NOT_FOUND => {

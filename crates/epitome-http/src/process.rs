@@ -1,12 +1,13 @@
-//! Metrics of the process, with the names that Prometheus' client libraries use. Linux only: they are read from `/proc`,
-//! and absent on other systems.
+//! Metrics of the process. They have the same names as in the client libraries of Prometheus. They exist only on Linux,
+//! because they are read from `/proc`.
 
 use std::fs::{read_dir, read_to_string};
 
-/// Clock ticks per second in `/proc`. This unit (`USER_HZ`) is 100 on all architectures that Epitome is built for.
+/// Number of clock ticks per second, the unit of times in `/proc`. This number (`USER_HZ`) is 100 on all architectures
+/// for which Epitome is built.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Renders the metrics of this process in the Prometheus text format. Leaves out those that cannot be read.
+/// Renders the metrics of this process in the Prometheus text format. Leaves out metrics that cannot be read.
 pub(crate) fn render() -> String {
     let stat = read_to_string("/proc/self/stat").ok().and_then(|text| Stat::parse(&text));
     let boot = || read_to_string("/proc/stat").ok().and_then(|text| boot_seconds(&text));
@@ -39,7 +40,7 @@ pub(crate) fn render() -> String {
     text
 }
 
-/// What `/proc/self/stat` reports.
+/// The times in `/proc/self/stat`.
 #[derive(Debug, PartialEq)]
 struct Stat {
     cpu_seconds: f64,
@@ -51,7 +52,7 @@ impl Stat {
     fn parse(text: &str) -> Option<Self> {
         // The second field is the program's name in parentheses, which may contain spaces and parentheses.
         let (_, fields) = text.rsplit_once(") ")?;
-        // proc(5) counts fields from 1, and this text begins with field 3.
+        // The manual page proc(5) counts fields from 1. The first field of this text is field 3.
         let seconds = |field: usize| {
             let ticks: f64 = fields.split_ascii_whitespace().nth(field - 3)?.parse().ok()?;
             Some(ticks / TICKS_PER_SECOND)
@@ -65,14 +66,14 @@ fn boot_seconds(text: &str) -> Option<f64> {
     text.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()
 }
 
-/// Returns the resident memory from `/proc/self/status`.
+/// Returns the resident memory from `/proc/self/status`, in bytes.
 fn resident_bytes(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib * 1_024.0)
 }
 
-/// Returns the soft limit of open files from `/proc/self/limits`; none if it is unlimited.
+/// Returns the soft limit of open files from `/proc/self/limits`; `None` if their number is unlimited.
 fn max_open_files(text: &str) -> Option<f64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_ascii_whitespace().next()?.parse().ok()
@@ -81,7 +82,7 @@ fn max_open_files(text: &str) -> Option<f64> {
 /// Counts the open files.
 #[expect(clippy::cast_precision_loss, reason = "a process has far fewer than 2^52 open files")]
 fn open_files() -> Option<f64> {
-    // The list contains the handle of the folder that is being read.
+    // The list also contains the folder itself, which is open while it is read. So one is subtracted.
     Some(read_dir("/proc/self/fd").ok()?.count().saturating_sub(1) as f64)
 }
 

@@ -1,7 +1,7 @@
 //! Parses query parameters strictly. Errors name the parameter.
 //!
-//! An unknown parameter is an error: it is usually a typing mistake, and ignoring it would hide that. A duplicate parameter
-//! and one that is not UTF-8 are errors too.
+//! An unknown parameter is an error, because it is usually a typing mistake. A duplicate parameter and a parameter that
+//! is not UTF-8 are errors too.
 
 use std::borrow::Cow;
 
@@ -57,7 +57,7 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, String> {
     T::deserialize(MapDeserializer::new(pairs.into_iter())).map_err(to_text)
 }
 
-/// Decodes a name or a value.
+/// Decodes the name or the value of a parameter.
 fn decode(raw: &str) -> Result<String, String> {
     let spaced = raw.replace('+', " ");
     let decoded = percent_decode_str(&spaced).decode_utf8().map(Cow::into_owned);
@@ -72,7 +72,7 @@ struct RawParam {
     bare: bool,
 }
 
-/// Maximum number of characters of an invalid value in an error.
+/// Maximum number of characters of an invalid value that an error text repeats.
 const MAX_SHOWN: usize = 60;
 
 impl RawParam {
@@ -101,7 +101,7 @@ impl<'de> Deserializer<'de> for RawParam {
         visitor.visit_some(self)
     }
 
-    /// A name without a value means true.
+    /// Parses a boolean. A parameter without `=` and without a value is true.
     fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         match self.value.as_str() {
             "true" => visitor.visit_bool(true),
@@ -123,7 +123,7 @@ impl<'de> Deserializer<'de> for RawParam {
         }
     }
 
-    /// Refuses numbers beyond the database's integer range.
+    /// Parses a whole number. Refuses numbers that are larger than an integer in the database can be.
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ParamError> {
         let plain = self.value.bytes().all(|byte| byte.is_ascii_digit());
         match self.value.parse::<i64>().map(u64::try_from) {
@@ -132,7 +132,7 @@ impl<'de> Deserializer<'de> for RawParam {
         }
     }
 
-    // No parameter has one of these types, except texts.
+    // Of these types, parameters use only texts.
     forward_to_deserialize_any! {
         i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct newtype_struct seq tuple tuple_struct map
         struct identifier ignored_any

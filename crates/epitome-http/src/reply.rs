@@ -1,8 +1,9 @@
-//! Writes JSON responses, with an `etag` for values that were read. Caches rendered contexts.
+//! Writes JSON responses. A response to a read request has an `etag`. Caches rendered contexts.
 //!
-//! Agents often request the same context again: a retry, a second reader, a call that failed at the provider. If nothing
-//! has changed since, the cached bytes are returned. One small database row shows that ([`Stamp`]). A cached context is
-//! never older than its stamp, because the stamp is read before the context is built.
+//! Agents often request the same context again, for example after a call to the provider has failed. If the session has
+//! not changed since the first request, the server returns the cached bytes. To check this, the server reads only the
+//! session's [`Stamp`], a small database row. A cached context is never older than its stamp, because the stamp is read
+//! before the context is built.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use serde::Serialize;
 use crate::metrics;
 use crate::problem::Problem;
 
-/// The `if-none-match` header: the `etag`s of what the client has already.
+/// The `if-none-match` header. It contains the `etag`s of responses that the client already has.
 pub struct IfNoneMatch(Option<HeaderValue>);
 
 impl<S: Send + Sync> FromRequestParts<S> for IfNoneMatch {
@@ -39,12 +40,12 @@ impl IfNoneMatch {
         tags.split(',').map(|own| own.trim().trim_start_matches("W/")).any(|own| own == "*" || own == tag)
     }
 
-    /// Responds with a value that was read, or with 304 if the client has it already.
+    /// Responds with a value, or with 304 if the client already has this value.
     pub fn respond(&self, value: &impl Serialize) -> Result<Response, Problem> {
         Ok(self.respond_rendered(&Rendered::new(value)?))
     }
 
-    /// Responds with a rendered value, or with 304 if the client has it already.
+    /// Responds with a rendered value, or with 304 if the client already has this value.
     pub fn respond_rendered(&self, rendered: &Rendered) -> Response {
         let mut headers = HeaderMap::new();
         // The value may change at any time, so caches must revalidate it.
@@ -63,7 +64,7 @@ impl IfNoneMatch {
 /// A rendered value and its `etag`.
 #[derive(Debug, Clone)]
 pub struct Rendered {
-    /// The JSON text; or, if it ends with an age, the text before the age.
+    /// The JSON text. If the value ends with an age, this is only the text before the age.
     text: Bytes,
     age: Option<Age>,
     /// A weak `etag`, because the response may be compressed.
@@ -89,7 +90,7 @@ impl Rendered {
     /// so a growing age alone does not change the response.
     pub fn with_age(value: &impl Serialize, millis: u64, tail: &'static str) -> Result<Self, Problem> {
         let mut json = to_json(value)?;
-        // No string follows the age, so the last colon is the one before it.
+        // The text after the age contains no colon. So the last colon of the JSON text is directly before the age.
         let end = json.iter().rposition(|byte| *byte == b':').map_or(0, |at| at.saturating_add(1));
         json.truncate(end);
         Ok(Self::of(json, Some(Age { millis, measured: Instant::now(), tail })))
@@ -106,7 +107,7 @@ impl Rendered {
         self.text.len()
     }
 
-    /// Returns the response body, with the age as of now.
+    /// Returns the response body, with the current age.
     fn body(&self) -> Bytes {
         let Some(Age { millis, measured, tail }) = self.age else { return self.text.clone() };
         let since = u64::try_from(measured.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -117,7 +118,7 @@ impl Rendered {
     }
 }
 
-/// Responds with a value as JSON, for example the result of a change.
+/// Responds with a value as JSON, without an `etag`. Used for example for the result of a change.
 pub fn json_response(status: StatusCode, value: &impl Serialize) -> Result<Response, Problem> {
     let mut response = (status, Body::from(to_json(value)?)).into_response();
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -135,7 +136,7 @@ fn to_json(value: &impl Serialize) -> Result<Vec<u8>, Problem> {
 /// Maximum size of the cache, in bytes.
 const MAX_CACHE_BYTES: usize = 2 << 20;
 
-/// Maximum size of a cached context, in bytes. Images take few tokens and many bytes.
+/// Maximum size of a cached context, in bytes. Larger contexts are not cached: images can make a context very large.
 const MAX_ENTRY_BYTES: usize = 1 << 18;
 
 /// Approximate size of a cache entry without its text, in bytes.
@@ -152,12 +153,12 @@ pub struct ContextKey<P> {
     pub params: P,
 }
 
-/// A context as it was returned.
+/// A rendered context, as it was returned to a client.
 #[derive(Debug, Clone)]
 pub struct CachedContext {
     /// The response body.
     pub body: Rendered,
-    /// The report, if it is sent in a header.
+    /// The report of the context, if the route sends the report in a header.
     pub report: Option<HeaderValue>,
     /// Number of tokens of the context.
     pub tokens: u64,
@@ -170,7 +171,7 @@ impl CachedContext {
     }
 }
 
-/// Weighs an entry in bytes.
+/// Computes the size of a cache entry, in bytes.
 #[derive(Clone)]
 struct Weight;
 
@@ -180,13 +181,13 @@ impl<P> Weighter<ContextKey<P>, (Stamp, CachedContext)> for Weight {
     }
 }
 
-/// A cache of the contexts that were returned last, limited in bytes.
+/// A cache of the contexts that were returned last. Its size in bytes is limited.
 pub struct ContextCache<P>(Cache<ContextKey<P>, (Stamp, CachedContext), Weight>);
 
 impl<P: Eq + Hash> Default for ContextCache<P> {
     fn default() -> Self {
-        // One shard, because every shard has its own share of the bytes. Most space is for new entries: if a context is
-        // requested again, then usually within seconds.
+        // The cache has only one shard, because every shard can use only its own share of the bytes. Most of the space
+        // is for new entries, because a context that is requested again is usually requested within seconds.
         let (items, bytes) = (MAX_CACHE_BYTES / ENTRY_OVERHEAD, MAX_CACHE_BYTES as u64);
         let mut options = OptionsBuilder::new();
         options.shards(1).estimated_items_capacity(items).weight_capacity(bytes).hot_allocation(0.1);

@@ -1,5 +1,6 @@
-//! Removes from error texts what only the operator may see: addresses of models, names of variables with keys, file
-//! paths, and how often a provider failed for all workspaces. The command line shows all of that.
+//! Removes operator-only details from error texts: addresses of models, names of environment variables with keys, file
+//! paths, and the number of failures of a provider. This number also counts failures of other workspaces. Only the
+//! command line shows these details.
 
 /// Returns the text without addresses, paths, names of variables, and counts that include other workspaces.
 pub fn scrub(text: &str) -> String {
@@ -23,7 +24,7 @@ pub fn scrub(text: &str) -> String {
     scrubbed
 }
 
-/// Removes the number of a provider's failures, because it is counted for all workspaces together.
+/// Removes the number of a provider's failures, because this number also counts failures of other workspaces.
 fn without_failure_count(text: &str) -> String {
     let Some((before, rest)) = text.split_once(" times in a row") else { return text.to_owned() };
     match before.rsplit_once(" failed ") {
@@ -34,7 +35,7 @@ fn without_failure_count(text: &str) -> String {
     }
 }
 
-/// Whether the text looks like an environment variable, such as `OPENAI_API_KEY`.
+/// Returns whether a text looks like the name of an environment variable, such as `OPENAI_API_KEY`.
 fn is_variable(name: &str) -> bool {
     let name = name.trim_end_matches(['`', '"']);
     name.contains('_')

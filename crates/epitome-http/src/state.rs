@@ -1,7 +1,7 @@
 //! State shared by all routes: the engine, whether callers need keys, and the limits.
 //!
-//! A program that mounts routes wraps this state in its own and implements [`WithHttp`] for it. Then the extractors of this
-//! crate (`auth`, `body`) work in its handlers.
+//! A crate with routes defines its own state, which contains this state and implements `Deref` to it. The crate's own
+//! state then implements [`WithHttp`], and the extractors of this crate (`auth`, `body`) work in the crate's handlers.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use crate::permits::Permits;
 pub enum Keys {
     /// Every caller needs a key.
     Required,
-    /// Any client that reaches the server may do everything. On loopback only this machine can reach it. Requests that
-    /// another site's page makes a browser send are refused because of their `host` header.
+    /// Any client that can reach the server may do everything. On loopback, only clients on this machine can reach the
+    /// server. Web pages of other sites can make a browser on this machine send requests. The server recognises these
+    /// requests by their headers and refuses them.
     Off {
         /// Whether the server listens on loopback.
         loopback: bool,
@@ -42,13 +43,13 @@ pub struct HttpState {
     pub engine: Engine,
     /// Whether callers need keys.
     pub keys: Keys,
-    /// Limits of numbers, memory and time.
+    /// The limits of the server.
     pub limits: Limits,
-    /// Permits for what is in progress.
+    /// Permits for requests in progress and for memory.
     pub permits: Permits,
-    /// Limits how often requests over a limit are logged.
+    /// Limits how often the server logs that it refuses requests over a limit.
     pub(crate) busy_log: LogLimiter,
-    /// Becomes true when the server shuts down: long-lived requests end then.
+    /// Becomes true when the server shuts down. Long-lived requests then end.
     pub stopping: watch::Receiver<bool>,
 }
 
@@ -65,7 +66,7 @@ impl HttpState {
     }
 }
 
-/// The state of a group of routes, which contains the shared state.
+/// The state of a group of routes. It contains the shared state.
 pub trait WithHttp: Deref<Target = Arc<HttpState>> + Send + Sync + 'static {}
 
 impl<S: Deref<Target = Arc<HttpState>> + Send + Sync + 'static> WithHttp for S {}

@@ -1,7 +1,12 @@
 //! `epitome bench`: runs benchmarks and shows a table.
 //!
-//! [`engine`] measures the engine and inline lists, `command` the cost of starting `epitome condense` for each request,
-//! `server` the cost of HTTP, `proxy` the latency that the proxy adds, and `peers` the condensers of other projects.
+//! | module | what it measures |
+//! |---|---|
+//! | [`engine`] | the engine, and inline lists: message lists that a condenser shortens in memory |
+//! | `command` | the cost of starting `epitome condense` for each request |
+//! | `server` | the cost of HTTP |
+//! | `proxy` | the latency that the proxy adds to a request |
+//! | `peers` | the condensers of other projects |
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,45 +29,49 @@ mod server;
 const EXAMPLES: &str = "\
 Examples:
   epitome bench                       measures the engine, in one to two minutes
-  epitome bench --full --dir /data    with a database of a million messages, on the disk of /data
-  epitome bench --quick --json        about ten seconds; prints one JSON object
-  epitome bench --inline              only message lists that are condensed inline
-  epitome bench --server              the HTTP API, with 16 clients
-  epitome bench --server --full       the HTTP API, with a million messages and a minute of load
-  epitome bench --proxy               the latency that the proxy adds to a request
-  epitome bench --postgres postgres://localhost/postgres   nodes that share a PostgreSQL database
-  epitome bench --peers bench/peers/run   also LangChain, OpenHands and tRPC-Agent
+  epitome bench --full --dir /data    creates a database of a million messages in /data
+  epitome bench --quick --json        runs for about ten seconds, and prints one JSON object
+  epitome bench --inline              measures only message lists that are condensed inline
+  epitome bench --server              measures the HTTP API, with 16 clients
+  epitome bench --server --full       uses a database of a million messages, and a minute of load
+  epitome bench --proxy               measures the latency that the proxy adds to a request
+  epitome bench --postgres postgres://localhost/postgres   measures nodes that share a database
+  epitome bench --peers bench/peers/run   measures LangChain, OpenHands, tRPC-Agent and Epitome
 
-Each run also measures baselines: a bare SQLite loop for appends, a short session for contexts,
-counting one message for turns, and for HTTP the engine itself and a server that only echoes the
-same number of bytes. The ratios to a baseline (0.80×) are comparable between machines, the
-absolute numbers are not. The bench creates its files in DIR and removes them, and stops the
-servers that it starts. On PostgreSQL it creates databases named epitome_bench_... and removes
-them; it writes nothing to the database in the URL.";
+Each run also measures baselines, for example:
+  appends         a loop that inserts the same rows into SQLite
+  contexts        contexts of a session of 100 messages
+  turns           counting the tokens of the turn's new message
+  HTTP appends    the engine without HTTP
+  HTTP contexts   a server that only echoes the same number of bytes
+A ratio to a baseline, for example 0.80×, is comparable between machines. An absolute number is
+not. The benchmark creates its files in the folder DIR (see --dir) and removes the files at its
+end. It also stops the servers that it starts. With --postgres, it creates databases named
+epitome_bench_... and removes these databases. It writes nothing to the database in the URL.";
 
 /// Measures speed and memory on this machine, as in docs/performance.md
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// A short run of about ten seconds
+    /// Runs for about ten seconds, with small sessions and databases
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// A full run, with a database of a million messages
+    /// Runs all measurements in full, with a database of a million messages
     #[arg(long)]
     full: bool,
     /// Measures only message lists that are condensed inline
     #[arg(long, conflicts_with = "server")]
     inline: bool,
-    /// Measures the HTTP API instead: starts this program as a server on loopback
+    /// Measures the HTTP API instead of the engine; runs this program as a server on loopback
     #[arg(long)]
     server: bool,
-    /// Measures the proxy instead, with a test provider on loopback
+    /// Measures the proxy instead of the engine, with a test provider on loopback
     #[arg(long, conflicts_with_all = ["server", "inline"])]
     proxy: bool,
-    /// Measures nodes on this PostgreSQL server instead, in temporary databases
+    /// Measures several nodes on this PostgreSQL server, in temporary databases
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
-    /// Compares Epitome with the condensers of other projects, which PROGRAM runs
+    /// Compares Epitome with the condensers of other projects; PROGRAM runs these condensers
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
     peers: Option<PathBuf>,
     /// Folder for the benchmark's files [default: the system's temporary folder]
@@ -71,13 +80,13 @@ pub struct Args {
     /// Number of messages in the large database
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, allow_negative_numbers = true)]
     messages: Option<u64>,
-    /// Number of messages in the long session
+    /// Number of messages in the long session, and in the inline list
     #[arg(long, value_name = "N", hide = true)]
     long: Option<u64>,
-    /// Duration of the server's load, or timeout of a peer
+    /// Duration of the load test with --server; timeout for each condenser with --peers
     #[arg(long, value_name = "SECONDS", hide = true)]
     seconds: Option<u64>,
-    /// Runs as the echo server that contexts are compared with
+    /// Runs the echo server, the baseline for contexts over HTTP
     #[arg(long, hide = true)]
     echo: bool,
 }
@@ -108,7 +117,7 @@ impl Args {
             (_, true) => (9, 8_000, 4_000, 1_000_000, 60),
             _ => (7, 4_000, 2_000, 100_000, 10),
         };
-        // A short session is for checking the table, not for meaningful numbers.
+        // A run with a small `--long` only checks the table, so such a run also sends fewer requests.
         let few = self.long.unwrap_or(u64::MAX);
         server::ServerOptions {
             dir: self.dir(),
@@ -131,12 +140,12 @@ impl Args {
         }
     }
 
-    /// Returns whether the engine is measured, and not one of the alternatives.
+    /// Returns whether this run measures the engine, and not inline lists, the HTTP API, the proxy or PostgreSQL.
     fn is_plain(&self) -> bool {
         !self.inline && !self.server && !self.proxy && self.postgres.is_none()
     }
 
-    /// Returns how often the command is started.
+    /// Returns how many times the benchmark runs `epitome condense`.
     fn runs(&self) -> usize {
         if self.quick { 10 } else { 40 }
     }
@@ -150,7 +159,7 @@ impl Args {
     }
 }
 
-/// Runs the benchmarks and shows the table.
+/// Runs the selected benchmarks and shows their results as a table or as JSON.
 pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     if args.echo {
         return echo::run(show).await;
@@ -196,7 +205,7 @@ pub async fn run(args: &Args, show: &mut Show) -> Result<(), Failure> {
     }
     show.table(&table(lines))?;
     if args.is_plain() {
-        show.note("to compare Epitome with other condensers: epitome bench --peers PROGRAM; see bench/peers/README.md")?;
+        show.note("`epitome bench --peers PROGRAM` compares Epitome with other condensers; see bench/peers/README.md")?;
     }
     Ok(())
 }
@@ -207,7 +216,7 @@ fn update(show::Progress { bar }: &show::Progress, now: Progress) {
     bar.set_position(now.done);
 }
 
-/// Shows a column for each condenser, and notes why a condenser is missing.
+/// Shows a table with one column for each condenser. Notes after the table report failed condensers and invalid lists.
 async fn compare_peers(program: &Path, args: &Args, show: &mut Show) -> Result<(), Failure> {
     let measured = {
         let progress = show.progress("", Some(0));

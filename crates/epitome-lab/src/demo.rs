@@ -1,8 +1,9 @@
 //! `epitome demo`: condenses a long conversation and shows each step.
 //!
-//! The demo plays `story` into its own database, message by message, with the built-in extractive summarizer. Then it
-//! requests the conversation in several sizes and shows the results. `play` and `numbers` measure every number during the
-//! run; `screen` formats the output. Everything except the durations is the same in every run.
+//! The demo appends the messages of `story` to a session in its own database, one by one. The built-in extractive
+//! summarizer writes the summaries. Then the demo requests contexts with several budgets and shows the results. `play`
+//! and `numbers` measure every number during the run; `screen` formats the output. Everything except the durations is
+//! the same in every run.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,14 +24,14 @@ use screen::Screen;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome demo                        ten seconds in a terminal
-  epitome demo --fast --tokens 2000   without pauses; savings with contexts of 2,000 tokens
-  epitome demo --json --db demo.db    prints one JSON object; the database is demo.db
+  epitome demo                        plays for about ten seconds in a terminal
+  epitome demo --fast --tokens 2000   plays without pauses; the savings are for 2,000 tokens
+  epitome demo --json --db demo.db    prints one JSON object, and creates the database demo.db
 
 The demo needs no key, no server and no network: the built-in extractive summarizer writes the
-summaries. The database stays (epitome-demo.db in the temporary folder), so that you can try the
-other commands on it. The next demo replaces it. If a database contains anything but a demo, the
-command fails and changes nothing.";
+summaries. The demo creates the database epitome-demo.db in the temporary folder and leaves it
+there, so that you can try other commands on this database. The next demo replaces the database.
+If the database contains anything that is not from a demo, the command changes nothing and fails.";
 
 /// Condenses a long conversation and shows each step
 #[derive(clap::Args)]
@@ -44,27 +45,27 @@ pub struct Args {
     tokens: Tokens,
 }
 
-/// The session's workspace: the default one.
+/// The workspace of the demo's session.
 const WORKSPACE: &str = "default";
 
-/// The session's name.
+/// The name of the demo's session.
 const SESSION: &str = "demo";
 
-/// Metadata entry of a demo's session. Only a session with this entry is replaced.
+/// Key and value that the demo adds to the metadata of its session. A demo replaces only sessions with this entry.
 const MADE_BY: (&str, &str) = ("made_by", "epitome demo");
 
-/// Plays the story into the database at `db`, or at the default path, and shows the results.
+/// Plays the story in the database at `db`, or at the default path, and shows the results.
 pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), Failure> {
     let (path, _lock) = match db {
         // The next run deletes the database, so a database server is not accepted.
         Some(db) if db.contains("://") && !db.starts_with("sqlite:") => {
-            let problem = "--db: the demo needs a file of its own; pass a path or omit the flag";
+            let problem = "--db: the demo needs its own database file; pass a file path, or omit the flag";
             return Err(Failure::Setting(problem.to_owned()));
         }
         Some(db) => {
             let path = PathBuf::from(db.strip_prefix("sqlite:").unwrap_or(db));
             let lock = DemoLock::take(&path).map_err(|_| {
-                Failure::Failed(format!("another demo is running at {}; choose another path", path.display()))
+                Failure::Failed(format!("another demo is using {}; choose another path", path.display()))
             })?;
             (path, lock)
         }
@@ -88,8 +89,9 @@ pub async fn run(args: &Args, db: Option<&str>, show: &mut Show) -> Result<(), F
     done
 }
 
-/// Returns the default path of the demo's database. The first user who runs the demo on a machine owns that file. A user who
-/// cannot write to it, or who starts a second demo while the first is running, gets another file.
+/// Returns the default path of the demo's database, and the lock on this path. The default is `epitome-demo.db` in
+/// `folder`. If the user cannot write to that file, or another demo has locked it, the file name also contains the
+/// user's name or the process id.
 fn default_path(folder: &Path) -> (PathBuf, DemoLock) {
     let user = std::env::var("USER").unwrap_or_default();
     let user: String = user.chars().filter(char::is_ascii_alphanumeric).collect();
@@ -107,7 +109,7 @@ fn default_path(folder: &Path) -> (PathBuf, DemoLock) {
     (folder.join(own), DemoLock(None))
 }
 
-/// File lock that prevents two demos from using the same database.
+/// File lock that prevents two demos from using the same database. `None` if there is no lock file.
 struct DemoLock(Option<(PathBuf, std::fs::File)>);
 
 impl DemoLock {
@@ -119,7 +121,8 @@ impl DemoLock {
                 file.try_lock()?;
                 Ok(Self(Some((lock.into(), file))))
             }
-            // Opening the database fails for the same reason and reports it.
+            // Without a lock file, the demo continues. It then opens the database in the same folder, which fails for
+            // the same reason, and reports that error.
             Err(_) => Ok(Self(None)),
         }
     }
@@ -128,19 +131,19 @@ impl DemoLock {
 impl Drop for DemoLock {
     fn drop(&mut self) {
         if let Some((path, _file)) = self.0.take() {
-            // The lock file is not needed any more; a leftover does no harm.
+            // Ignores errors: a lock file that remains does no harm.
             let _ = std::fs::remove_file(path);
         }
     }
 }
 
 async fn open(path: &Path) -> Result<Engine, Failure> {
-    // No workers: summaries are written between two messages, so every run gives the same result.
+    // Without workers, `play` writes the due summaries after each message. So every run gives the same result.
     let opened = Engine::builder().workers(0).open(path).await;
     opened.map_err(|error| Failure::Failed(format!("cannot open {}: {error}", path.display())))
 }
 
-/// Removes the database file of an earlier demo, so that ids begin with 1 again.
+/// Removes the database files of an earlier demo. The ids in the new database then start at 1 again.
 fn remove(path: &Path) -> Result<(), Failure> {
     for end in ["-wal", "-shm", ""] {
         let mut file = path.as_os_str().to_owned();
@@ -196,19 +199,20 @@ async fn play_and_show(args: &Args, session: &Session, path: &Path, show: &mut S
     Ok(())
 }
 
-/// Returns the command that the user can type: in a fresh clone, `epitome` is not on the path.
+/// Returns the command that starts Epitome. If Cargo started this program, `epitome` may not be in the user's `PATH`.
 fn program() -> &'static str {
     if std::env::var_os("CARGO").is_some() { "cargo run -q --" } else { "epitome" }
 }
 
-/// Returns whether the database contains an earlier demo. If it contains anything else, returns an error.
+/// Returns whether the database contains an earlier demo; false if the database is empty. Returns an error if the
+/// database contains anything that is not from a demo.
 async fn contains_demo(engine: &Engine, path: &Path) -> Result<bool, Failure> {
     let made_by = Value::from(MADE_BY.1);
     let is_demo =
         |info: &SessionInfo| &*info.name == SESSION && info.metadata.get(MADE_BY.0) == Some(&made_by);
     let workspace = engine.workspace(WORKSPACE);
     let sessions = workspace.sessions(None, 2).await?;
-    // The whole file will be removed, so every workspace in it is checked.
+    // The demo removes the whole file, so every workspace in the file is checked.
     let others = engine.workspaces(None, 2).await?.iter().any(|name| **name != *WORKSPACE);
     let settings = !workspace.patch().await?.entries().is_empty();
     if !sessions.iter().all(is_demo) || others || settings {

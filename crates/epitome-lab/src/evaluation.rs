@@ -1,17 +1,18 @@
-//! Measures what survives when a conversation is condensed, and what it costs, without calling a model.
+//! Measures which information of a conversation a condensed list still contains, and what the lists cost. The measures
+//! do not call a model.
 //!
-//! A replay plays a recording, and at some positions the policy under test builds a context. The measures compare the
-//! context with what later turns of the same recording need:
+//! A replay plays a recording. At some positions, the policy under test builds a context. The measures compare this
+//! context with the names and answers that the recording needs later:
 //!
 //! | measure | question |
 //! |---|---|
-//! | FER | which share of the names that the next tool call uses, and that were seen before, does the context contain? |
-//! | FERfar | the same for names that were last seen more than 2,000 tokens back |
-//! | AR | for which share of the questions about the conversation does the context contain the answer? |
-//! | ER | which share of the messages that prove an answer does the context contain? |
+//! | FER | Of the names that the next tool calls use and that occurred earlier, what share does the context contain? |
+//! | FERfar | The same as FER, but only for names that were last seen more than 2,000 tokens back |
+//! | AR | For what share of the questions about the conversation does the context contain the answer? |
+//! | ER | What share of the messages that prove an answer does the context contain? |
 //!
-//! Names are found by separate rules ([`found_names`]), independent of [`epitome::rules::names`]: the code under test must
-//! not provide its own measure. [`cost`] adds up the cost of a run of requests, with and without a prompt cache.
+//! [`found_names`] finds names by its own rules, and does not use [`epitome::rules::names`], because the code under
+//! test must not measure itself. [`cost`] adds up the cost of a series of requests, with and without a prompt cache.
 //!
 //! ```
 //! use epitome_lab::evaluation::{Recorded, Shown, found_names};
@@ -43,8 +44,9 @@ mod terms;
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
 pub use names::{contains_name, found_names};
 
-/// Returns a message's text as the measures read it: the author, if any, the text, and for each tool call the tool's name
-/// and the argument values. Reasoning and media are left out.
+/// Returns the text of a message that the measures read. The text has the author's name (if the message has an author),
+/// the text parts, the name and argument values of each tool call, and the text of tool results. Reasoning and media
+/// are left out.
 pub fn text_of(message: &Message) -> String {
     let mut text = String::new();
     let mut append_line = |piece: &str| {
@@ -75,8 +77,8 @@ pub fn text_of(message: &Message) -> String {
     }
 }
 
-/// Returns the argument values of a tool call, separated by spaces. Arguments that are not a JSON object are returned
-/// unchanged.
+/// Returns the argument values of a tool call, separated by spaces. If the arguments are not a JSON object, returns
+/// them unchanged.
 pub fn values_of(call: &ToolCall) -> String {
     let Ok(Value::Object(values)) = serde_json::from_str(&call.arguments) else {
         return call.arguments.clone();
@@ -84,7 +86,7 @@ pub fn values_of(call: &ToolCall) -> String {
     values.values().map(answer_text).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns a string's content, and any other value as Python prints it.
+/// Converts a JSON value to text. A string is returned without quotes; any other value is formatted as in Python.
 fn answer_text(value: &Value) -> String {
     let mut out = String::new();
     match value {
@@ -94,7 +96,7 @@ fn answer_text(value: &Value) -> String {
     out
 }
 
-/// Prints a value as Python does, because the published scores were computed with this format.
+/// Formats a value as Python's `repr` does, because the published scores were computed with this format.
 fn python_repr(value: &Value, out: &mut String) {
     match value {
         Value::Null => out.push_str("None"),
@@ -128,7 +130,8 @@ fn python_repr(value: &Value, out: &mut String) {
     }
 }
 
-/// Prints the shortest digits that identify this number, with an exponent if it is very large or very small.
+/// Formats a number with the fewest digits that identify it, as Python does. A very large or very small number gets an
+/// exponent.
 fn python_float(float: f64, out: &mut String) {
     let plain = float == 0.0 || (1e-4..1e16).contains(&float.abs());
     if plain {
@@ -167,8 +170,9 @@ fn python_string(text: &str, out: &mut String) {
     out.push(quote);
 }
 
-/// Returns whether a character is printable: neither a control character nor a space other than the ASCII one. Rust's
-/// `escape_debug` decides, applied after another letter so that combining marks count as printable.
+/// Returns whether Python prints a character unescaped. Python escapes control characters, and spaces other than the
+/// ASCII space. For characters outside ASCII, Rust's `escape_debug` decides. The code puts a letter before the
+/// character, because `escape_debug` escapes a combining mark only at the beginning of a text.
 fn is_printable(c: char) -> bool {
     match c {
         ' '..='~' => true,

@@ -1,9 +1,9 @@
 //! Plays recorded conversations, message by message, and measures the lists that an agent's model would have received.
 //!
-//! A [`Policy`] defines how the list for the agent's model is built: all messages, a context from the engine for a budget,
-//! or the result of the [`Condenser`](epitome::Condenser). Before each reply in a recording, the real engine or condenser
-//! builds the list from the messages until then; later messages are never used. [`crate::evaluation`] describes the
-//! measures.
+//! A [`Policy`] is a way to build the list for the agent's model. The list is all messages, a context from the engine
+//! for a budget, or the result of the [`Condenser`](epitome::Condenser). Before each reply in a recording, the real
+//! engine or condenser builds the list from the earlier messages. Later messages are never used. [`crate::evaluation`]
+//! describes the measures.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
@@ -44,7 +44,8 @@ pub use run::play;
 pub struct Conversation {
     /// The conversation's name.
     pub name: String,
-    /// Number of messages at the beginning that are always shown, for example the system prompt and the task.
+    /// Number of messages at the beginning that are always shown, for example the system prompt and the task. Every
+    /// list contains these messages.
     pub pinned: usize,
     /// The messages.
     pub messages: Vec<Message>,
@@ -59,27 +60,27 @@ impl Conversation {
     }
 }
 
-/// How the list for the agent's model is built.
+/// A way to build the list for the agent's model.
 #[derive(Debug, Clone)]
 pub struct Policy {
     /// The policy's name in tables.
     pub name: String,
-    /// The method.
+    /// The method that builds the list.
     pub method: ListMethod,
     /// Settings that differ from the defaults.
     pub patch: Patch,
 }
 
-/// The method by which a list is built.
+/// The method that builds a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ListMethod {
-    /// All messages: the baseline of every comparison.
+    /// The list has all messages. Other methods are compared with this baseline.
     Whole,
-    /// A context from the engine, for each of the budgets.
+    /// The list is a context from the engine. A context is requested for each budget of [`PlayOptions::budgets`].
     Context(ContextRequest),
-    /// The result of the condenser, for a model with this window.
+    /// The list is the result of the condenser.
     Inline {
-        /// The window in tokens; `None` takes it from the settings.
+        /// Window of the agent's model, in tokens; `None` uses the window from the settings.
         window: Option<Tokens>,
     },
 }
@@ -94,7 +95,7 @@ impl Policy {
         Self::of("whole", ListMethod::Whole)
     }
 
-    /// Sends only the newest messages that fit the budget.
+    /// Sends only the newest messages that fit the budget, without a summary.
     pub fn recent() -> Self {
         Self::of(
             "recent",
@@ -118,12 +119,13 @@ impl Policy {
     }
 }
 
-/// What to measure.
+/// Options for playing a conversation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlayOptions {
     /// Budgets of the contexts, in tokens. The messages that are always shown are not counted.
     pub budgets: Vec<Tokens>,
-    /// Whether every model call is played to measure the cost. If false, only the measured positions are played.
+    /// Whether a list is built before every model call, to measure the cost. If false, lists are built only at the
+    /// positions where the measures are computed.
     pub costs: bool,
 }
 
@@ -138,27 +140,27 @@ impl Default for PlayOptions {
 pub enum ReplayEvent<'a> {
     /// A context at a measured position.
     Context {
-        /// The number of messages before this position.
+        /// Number of messages before this position.
         at: usize,
-        /// The budget.
+        /// Budget of the context, in tokens.
         budget: Tokens,
-        /// The content.
+        /// Texts of the context.
         shown: &'a Shown,
-        /// The tokens, without the messages that are always shown.
+        /// Tokens of the context, without the messages that are always shown.
         tokens: Tokens,
     },
-    /// The request for one reply.
+    /// The request that the agent's model would have received for one reply.
     Request {
-        /// The budget, if the policy has one.
+        /// Budget in tokens; `None` if the policy has no budget.
         budget: Option<Tokens>,
         /// The message list.
         messages: &'a [Message],
-        /// The tokens of each message; a message with several results has one entry per result.
+        /// The tokens of each message. A message with several tool results has one entry per result.
         tokens: &'a [Tokens],
     },
     /// A model call that wrote a summary.
     Summarizer {
-        /// The budget, if the policy has one.
+        /// Budget in tokens; `None` if the policy has no budget.
         budget: Option<Tokens>,
         /// Input tokens.
         input: Tokens,
@@ -167,38 +169,40 @@ pub enum ReplayEvent<'a> {
     },
 }
 
-/// Upper bounds of the distance classes, in tokens since a name was last seen. A further class has no upper bound.
+/// Upper bounds of the distance classes, in tokens between the last message that contains a name and the call that uses
+/// the name. One more class has no upper bound.
 pub const DISTANCES: [u64; 5] = [500, 1_000, 2_000, 4_000, 8_000];
 
 /// The result of one conversation and one policy, for one budget.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// The budget; `None` if the policy has none.
+    /// Budget in tokens; `None` if the policy has no budget.
     pub budget: Option<Tokens>,
-    /// FER: the share of the names a call needs that the list still contains.
+    /// FER: of the names that calls need, the share that the list still contains.
     pub fer: Mean,
-    /// FERfar: the same for names last seen far back.
+    /// FERfar: like FER, but only for names that are [far back](crate::evaluation::FAR).
     pub fer_far: Mean,
-    /// AR: the share of the questions that the list answers.
+    /// AR: the share of the questions whose answer the list contains.
     pub ar: Mean,
     /// ER: the share of the evidence that the list contains.
     pub er: Mean,
-    /// FER for each class of [`DISTANCES`].
+    /// FER for each distance class of [`DISTANCES`], and for the class without an upper bound.
     pub by_distance: [Mean; DISTANCES.len() + 1],
-    /// Cost of the calls.
+    /// Cost of all requests.
     pub cost: Cost,
-    /// Running total of the cost after each call, with a prompt cache.
+    /// For each call, the total cost of this call and all earlier calls, with a prompt cache.
     #[serde(skip)]
     pub curve: Vec<f64>,
     /// Number of requests that do not begin with the whole previous request.
     pub cuts: u64,
     /// Size of the measured lists in tokens, without the messages that are always shown.
     pub size: Mean,
-    /// Number of contexts that leave out messages which no summary covers. They did not fit the budget, and no summary of
-    /// them had been written yet.
+    /// Number of contexts that leave out messages which no summary covers. These messages did not fit the budget, and
+    /// no summary of them existed yet.
     pub gaps: u64,
-    /// Number of faults: a provider rejects a list, a guarantee was broken, or a model wrote no summary.
+    /// Number of faults. A fault is a list that a provider rejects, a list over its budget, or a failure of the
+    /// summarizer.
     pub faulty: u64,
-    /// The first faults, with their positions.
+    /// Texts of the first faults, with their positions.
     pub faults: Vec<String>,
 }

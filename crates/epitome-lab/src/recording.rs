@@ -1,12 +1,18 @@
 //! Reads recorded conversations from files.
 //!
-//! A file contains one message per line, one conversation per line (`{"id": …, "messages": […]}` or a whole request), or one
-//! JSON document: a request, or a list of messages or conversations. Each conversation becomes a session of its own.
-//! Messages outside a conversation belong to the file's session. Files are read as a stream, so a file of any length needs
-//! only the memory of its largest line.
+//! A file has one of these forms:
 //!
-//! An entry that cannot be read is returned as [`RecordingItem::Bad`] with its position, and reading continues after it. The caller
-//! decides what to do with the items.
+//! - one message per line
+//! - one conversation per line: `{"id": …, "messages": […]}` or a whole request
+//! - one JSON document: a whole request, a list of messages, or a list of conversations
+//!
+//! Each conversation becomes its own session. Messages outside a conversation belong to a session that is named like
+//! the file. Files are read as a stream, so a large file needs only the memory of its largest line.
+//!
+//! An entry that cannot be read is returned as [`RecordingItem::Bad`] with its position. Reading continues after this
+//! entry. The caller decides what to do with the items.
+//!
+//! A *wire message* is a message in the format of a provider. Some messages consist of several wire messages.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
@@ -25,7 +31,7 @@ mod values;
 
 use values::{FileValue, FileValues};
 
-/// Maximum number of values that are read to detect a file's dialect.
+/// Maximum number of JSON values that are read to detect a file's dialect.
 const MAX_VALUES_FOR_DETECTION: usize = 1_000;
 
 /// A position in a file.
@@ -52,16 +58,16 @@ pub enum RecordingItem {
         name: String,
         /// The session's metadata.
         metadata: Map<String, Value>,
-        /// Position of its beginning.
+        /// Position at which the session begins.
         at: FilePosition,
     },
     /// A message of the current session.
     Message {
         /// The message.
         message: Box<Message>,
-        /// Position of its first wire message.
+        /// Position of the message's first wire message.
         at: FilePosition,
-        /// The wire messages it was made of, if there are several.
+        /// The message's wire messages; empty if there is only one.
         wire_texts: WireTexts,
     },
     /// An entry that cannot be read.
@@ -73,19 +79,20 @@ pub enum RecordingItem {
     },
 }
 
-/// The wire messages that a message was made of, if there are several. A recording that was read while it was still being
-/// written may contain only the first of them.
+/// JSON texts of the wire messages that form one message; empty if there is only one. If a program was still writing
+/// the recording while it was read, the recording may contain only the first of these wire messages.
 pub type WireTexts = Vec<String>;
 
 /// A file of conversations.
 pub struct Recording {
     values: FileValues<BufReader<CountingFile>>,
     file: Arc<str>,
-    /// Name of the session for messages outside a conversation, and of conversations without a name.
+    /// Session name for messages outside a conversation, and for conversations without a name.
     name: String,
-    /// Whether the caller set this name. Then it is also the prefix of the conversations' names.
+    /// Whether the caller set `name`. If so, `name` is also the prefix of the conversations' own names.
     named: bool,
-    /// Whether the file contains only one value. Then a conversation gets the caller's name without its own name appended.
+    /// Whether the file contains only one value. If so, and if the caller set `name`, a conversation's session is
+    /// called `name`, and the conversation's own name is not used.
     single: bool,
     /// The dialect that the caller set, if any.
     requested: Option<Dialect>,
@@ -93,14 +100,15 @@ pub struct Recording {
     first: Dialect,
     /// Number of conversations read so far.
     count: u64,
-    /// What the file contains, detected from its first piece. An entry of the other kind is an error.
+    /// Kind of the entries, detected from the first entry; `None` before the first entry. An entry of the other kind is
+    /// an error.
     content: Option<FileContent>,
-    /// Reads the messages of the current session.
+    /// Reads the messages of the current session; `None` between two sessions.
     reader: Option<SessionReader>,
     ready: VecDeque<RecordingItem>,
 }
 
-/// What a file contains.
+/// Kind of the entries in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FileContent {
     /// Messages outside conversations.
@@ -122,7 +130,7 @@ impl SessionReader {
         Self { dialect, reader: dialect.reader(), pending: VecDeque::new() }
     }
 
-    /// Returns a complete message. Its position is that of its first wire message.
+    /// Returns a complete message, with the position of its first wire message.
     fn complete(&mut self, read: ReadMessage, file: &Arc<str>) -> RecordingItem {
         let count = read.count.min(self.pending.len());
         let (lines, texts): (Vec<u64>, Vec<String>) = self.pending.drain(..count).unzip();
@@ -133,7 +141,8 @@ impl SessionReader {
 }
 
 impl Recording {
-    /// Opens a file. `shown` is the file's name in error messages. The number of bytes read is added to `read`.
+    /// Opens a file. `shown` is the file's name in error messages. `session` is the session name that the caller set,
+    /// if any, and `dialect` the dialect that the caller set, if any. The number of bytes read is added to `read`.
     pub fn open(
         path: &Path,
         shown: &str,
@@ -194,11 +203,12 @@ impl Recording {
     }
 
     fn misplaced(&mut self, entry: &str, at: FilePosition) {
-        let problem = format!("{entry}; put it in a file of its own");
+        let problem = format!("{entry}; put messages and conversations in separate files");
         self.ready.push_back(RecordingItem::Bad { problem, at });
     }
 
-    /// Begins a session. A session without a name gets the file's name, and a number from the second one on.
+    /// Begins a session. A session without its own name gets the name [`Recording::name`]. From the second session on,
+    /// a number is appended to this name.
     fn begin(&mut self, name: Option<String>, metadata: Map<String, Value>, at: FilePosition) {
         self.end();
         self.count += 1;
@@ -212,7 +222,7 @@ impl Recording {
         self.ready.push_back(RecordingItem::Session { name, metadata, at });
     }
 
-    /// Ends the session, and emits the message that the reader has not yet returned.
+    /// Ends the session, and emits the last message, which the reader has not returned yet.
     fn end(&mut self) {
         if let Some(mut reading) = self.reader.take()
             && let Some(read) = reading.reader.finish()
@@ -222,7 +232,7 @@ impl Recording {
         }
     }
 
-    /// Reads a message outside a conversation. The dialect may differ from message to message, because several programs may
+    /// Reads a message outside a conversation. Each message may have another dialect, because several programs may
     /// write to one log.
     fn message(&mut self, value: &Value, text: String, at: &FilePosition) {
         let detected = self.requested.or_else(|| Dialect::detect(value));
@@ -275,7 +285,8 @@ impl Recording {
     }
 }
 
-/// Reads one wire message. Returns the message that is now complete, if any, or the error.
+/// Reads one wire message. Returns the message if a message is now complete, or the error if reading failed. `is_set`
+/// is whether the caller set the dialect. `path` is the wire message's place in the entry, for errors.
 fn push(
     reading: &mut SessionReader,
     text: String,
@@ -296,7 +307,8 @@ fn push(
     }
 }
 
-/// Formats an error. If the dialect was detected, the text names it, because the detection may be wrong.
+/// Formats an error. If the caller did not set the dialect, the text contains the detected dialect, because the
+/// detection may be wrong.
 fn error_text(error: &DialectError, dialect: Dialect, is_set: bool) -> String {
     match is_set {
         true => error.to_string(),
@@ -336,7 +348,7 @@ fn header(value: &Value) -> Option<(String, Map<String, Value>)> {
     Some((name, metadata))
 }
 
-/// Returns the messages of a provider's response; for any other value, the value itself as a single message.
+/// Returns the messages of a provider's response. Any other value is returned unchanged, as a single message.
 fn messages_of_response(value: Value, text: String) -> Vec<(Value, String)> {
     let inner = match value.get("object").and_then(Value::as_str) {
         Some("chat.completion") => value.pointer("/choices/0/message").map(|message| vec![message.clone()]),
@@ -359,7 +371,8 @@ fn is_conversation(value: &Value) -> bool {
     }
 }
 
-/// Returns the field that contains a request's messages; `None` if the value itself is the list.
+/// Returns the name of the field that contains a request's messages. `None` if the value itself is the list of
+/// messages.
 fn list_field(value: &Value) -> Option<&'static str> {
     let object = value.as_object()?;
     let is_list = |key: &str| object.get(key).is_some_and(Value::is_array);
@@ -382,16 +395,17 @@ fn name_of(value: &Value) -> Option<String> {
     })
 }
 
-/// Key in the session's metadata that stores the other fields of the conversation.
+/// Key in the session's metadata. Its value is an object with the conversation's fields, but without the messages.
 pub const REQUEST: &str = "request";
 
-/// Returns the field of a request that contains the system prompt.
+/// Returns the name of the request field that contains the system prompt. `None` if the dialect has no such field.
 pub fn system_prompt_field(dialect: Dialect) -> Option<&'static str> {
     dialect.format().about().system_field.map(|head| head.name)
 }
 
-/// Returns the conversation without its messages, to be parsed; and its fields in order, to be stored as metadata. In the
-/// stored fields, the messages and the system prompt are null, because they are imported as messages.
+/// Returns two values. The first is the conversation without its messages; the caller reads the system prompt from it.
+/// The second is the session's metadata, which stores the conversation's fields in order. In these fields, the messages
+/// and the system prompt are null, because they are imported as messages.
 fn without_messages(value: &Value, key: Option<&str>, dialect: Dialect) -> (Value, Map<String, Value>) {
     let (Some(object), Some(key)) = (value.as_object(), key) else {
         return (Value::Array(Vec::new()), Map::new());
@@ -410,7 +424,7 @@ fn without_messages(value: &Value, key: Option<&str>, dialect: Dialect) -> (Valu
     (Value::Object(head), metadata.into_iter().collect())
 }
 
-/// Returns the original JSON text of each message.
+/// Returns the original JSON text of each message of a conversation.
 fn texts(text: &str, key: Option<&str>) -> Vec<String> {
     let list = match key {
         None => text.to_owned(),
@@ -429,7 +443,7 @@ fn detect_in_conversation(value: &Value) -> Dialect {
     detected.unwrap_or_else(|| by_fields(value))
 }
 
-/// Detects a conversation's dialect by its other fields, if its messages do not show it.
+/// Detects a conversation's dialect from the names of its fields. This is used if the messages do not show the dialect.
 fn by_fields(conversation: &Value) -> Dialect {
     let has = |field: &str| conversation.get(field).is_some();
     let is = |dialect: &Dialect| {
@@ -440,8 +454,8 @@ fn by_fields(conversation: &Value) -> Dialect {
     Dialect::all().into_iter().find(is).unwrap_or(Dialect::OPENAI)
 }
 
-/// Detects the dialect from the first values of a file, and whether the file contains only one value. If no value shows the
-/// dialect, the result is OpenAI's: most such messages are the same in all dialects.
+/// Detects the dialect from the first values of a file, and whether the file contains only one value. If no value shows
+/// the dialect, returns OpenAI's dialect. Most messages that do not show a dialect are the same in all dialects.
 fn detect(path: &Path) -> io::Result<(Dialect, bool)> {
     let values = FileValues::new(BufReader::new(File::open(path)?))?;
     let (mut found, mut count) = (None, 0);
@@ -456,8 +470,8 @@ fn detect(path: &Path) -> io::Result<(Dialect, bool)> {
     Ok((found.unwrap_or(Dialect::OPENAI), count == 1))
 }
 
-/// Formats a JSON error. The line number inside a one-line value is left out, because the position already has the file's
-/// line.
+/// Formats a JSON error. If the value has only one line, the text contains no line number, because the position of the
+/// entry already contains the line in the file.
 fn not_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let problem = text.rsplit_once(" at line ").map_or(text.as_str(), |(problem, _)| problem);

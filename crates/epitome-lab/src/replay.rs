@@ -1,4 +1,4 @@
-//! `epitome replay`: measures how much of recorded conversations each policy retains, and what it costs.
+//! `epitome replay`: measures how much of recorded conversations each policy retains, and what the policy costs.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ use results::Results;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome replay traces/*.jsonl                 tables: what is retained, and what it costs
+  epitome replay traces/*.jsonl                 shows what each policy retains, and what it costs
   epitome replay traces/ --html report.html     also writes a page with charts
   epitome replay chat.jsonl --policy slots --budget 4000
   epitome replay runs.jsonl --policy economic --policy 'inline trigger=tokens(60000) keep=turns(3)'
@@ -37,45 +37,54 @@ Examples:
   epitome replay runs.jsonl --policy 'inline config=epitome.toml' --window 200000
   epitome replay runs.jsonl --policy slots --policy 'slots model=main config=epitome.toml'
 
-A policy is one of these words and any number of settings (KEY=VALUE); name=… sets its name:
-  whole      all messages in each request: the baseline of every comparison
+A policy is a way to build the list that the agent's model receives. It starts with one of these
+words:
+  whole      all messages in each request; the other policies are compared with this baseline
   recent     the newest messages that fit the budget
   slots      a context from the engine: the slots' summaries, then the newest messages
-  steady     like slots, but its beginning changes as rarely as possible, for prompt caches
-  inline     the agent's list as the proxy and `epitome condense` shorten it, with your settings
-  economic   like inline, but shortened when that costs least with a prompt cache
+  steady     like slots, but the list's beginning changes as rarely as possible, for prompt caches
+  inline     the agent's list, shortened as in the proxy and in `epitome condense`
+  economic   like inline, but the list is shortened when that costs least with a prompt cache
   mask       like inline, but only old tool outputs are left out
-trigger, keep, keep_first, strategy, max_tokens and wait are settings of [condense]; fill, fit and
-steady are options of a context; slot.NAME.KEY is one key of one slot; model is the model that
-writes summaries, by its name in [models]; window=N and config=FILE set the window and the settings
-file for this policy alone. The default policies are slots, steady, recent and economic.
+The default policies are slots, steady, recent and economic. After the word, a policy can have any
+number of settings (KEY=VALUE):
+  name=NAME       the policy's name in the tables
+  config=FILE     the settings file for this policy
+  window=N        the window of the agent's model for this policy, in tokens
+  model=NAME      the model that writes summaries; [models.NAME] in the settings file defines it
+  slot.NAME.KEY   the key KEY of the slot NAME
+  fill, fit, steady
+                  options of a context for slots, steady and recent; true or false
+  trigger, keep, keep_first, strategy, max_tokens, wait
+                  keys of the table [condense] for inline, economic and mask
+  TABLE.KEY       any other key of the settings file, for example context.max_tokens
 
 A file has one conversation per line: {\"id\", \"messages\", \"pinned\", \"qa\"}. `pinned` (optional) is
 the number of messages at the beginning that always stay. `qa` (optional) is a list of questions:
 [{\"question\", \"answer\", \"evidence\"}]. Every file that `epitome import` reads is accepted. Nothing
-is stored, and without models in the settings no data leaves this machine. docs/fidelity.md says
-what is measured and how.";
+is stored. Without models in the settings, no data leaves this machine. docs/fidelity.md describes
+the measures and the method.";
 
-/// Measures what policies retain of recorded conversations, and what they cost
+/// Measures how much of recorded conversations each policy retains, and what the policy costs
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
     /// Recordings, or folders that contain them
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
-    /// Policy that builds the message list; may be repeated (see below)
+    /// Policy that builds the message list (see below); the flag can be repeated
     #[arg(long, value_name = "POLICY")]
     policy: Vec<String>,
     /// Budgets of contexts, in tokens [default: 1000,2000,4000,8000]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = epitome_terminal::flags::whole)]
     budget: Vec<u64>,
-    /// Window of the agent's model, for inline lists, in tokens
+    /// Window of the agent's model in tokens, for the policies inline, economic and mask
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, default_value_t = 128_000)]
     window: u64,
-    /// Number of first messages that always stay, if a recording does not set it
+    /// Number of messages at the beginning that always stay, if a recording does not set `pinned`
     #[arg(long, value_name = "N")]
     pinned: Option<usize>,
-    #[arg(long, value_name = "FORMAT", help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
+    #[arg(long, value_name = "FORMAT", help = format!("{} [default: detected]", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
     /// Writes a page with charts to this file
     #[arg(long, value_name = "FILE")]
@@ -83,16 +92,16 @@ pub struct Args {
     /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes each context of the first policy that builds contexts to this file
+    /// Writes the contexts of one policy to this file: the first policy that builds contexts
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request of the first policy to this file
     #[arg(long, value_name = "FILE", conflicts_with = "no_cost")]
     requests: Option<PathBuf>,
-    /// Measures only what is retained, not the cost; this is faster
+    /// Measures only what the lists retain, and not the cost; this is faster
     #[arg(long)]
     no_cost: bool,
-    /// Number of conversations played at a time [default: number of processors]
+    /// Number of conversations that are played at a time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole)]
     jobs: Option<u64>,
 }
@@ -100,7 +109,8 @@ pub struct Args {
 /// Default policies.
 const DEFAULT_POLICIES: [&str; 4] = ["slots", "steady", "recent", "economic"];
 
-/// Loads the settings, from the file if one is passed, and applies the `KEY=VALUE` settings on top.
+/// Function that loads the settings. The first argument is the settings file of a policy; `None` uses the command's
+/// settings file. The second argument is a list of `KEY=VALUE` settings, which override the file.
 pub type Load<'a> = &'a (dyn Fn(Option<&Path>, &[String]) -> Result<(Settings, Patch), String> + Sync);
 
 /// Plays the recordings through each policy and shows the results.
@@ -115,7 +125,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
     }
     policies::distinct(&policies).map_err(Failure::Misused)?;
     if !args.no_cost && policies.iter().all(|policy| policy.method != ListMethod::Whole) {
-        // All other policies are compared with this baseline.
+        // The cost of all other policies is compared with this baseline.
         policies.push(Policy::whole());
     }
     let options = PlayOptions { budgets: budgets(args), costs: !args.no_cost };
@@ -149,7 +159,7 @@ pub async fn run(args: &Args, load: Load<'_>, show: &mut Show) -> Result<(), Fai
     if let Some(path) = &args.html {
         show.note(format!("the page is in {}", path.display()))?;
     }
-    // A broken guarantee is a bug of Epitome; the exit code reports it to scripts.
+    // The exit code reports faults to scripts.
     if results.faulty() > 0 { Err(Failure::Reported(1)) } else { Ok(()) }
 }
 

@@ -1,7 +1,8 @@
 //! Parses the command line and runs the command.
 //!
-//! Each command has its own file. [`crate::settings::load`] turns the flags into settings once. After that, the `run`
-//! function of the command receives its arguments, the settings, and a [`Show`] through which it prints.
+//! Each command has its own file, with a function `run`. [`crate::settings::load`] loads the settings once, from the
+//! flags and the other sources. The function `run` then receives the command's arguments, and a [`Show`] that prints
+//! the output. If the command needs the settings or the open database, `run` receives them too.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -42,19 +43,20 @@ mod write_config;
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome demo                                  a demonstration of ten seconds
+  epitome demo                                  play a demonstration of ten seconds
   epitome condense < request.json               shorten an agent's request if it is too long
   epitome list                                  list the stored sessions
   epitome context ann --tokens 8000             the session `ann` in at most 8,000 tokens
-  epitome search \"order 7071\"                   search all messages, also summarized ones
-  epitome replay traces/ --html report.html     measure the loss and savings on your recordings
+  epitome search \"order 7071\"                   search all messages, summarized or not
+  epitome replay traces/ --html report.html     compare ways of building contexts on recordings
   epitome serve                                 start the HTTP API and the proxy
-  epitome serve --db postgres://db/epitome      start one of several nodes on one PostgreSQL database
+  epitome serve --db postgres://db/epitome      start one of several nodes that share a database
   epitome --write-config                        write epitome.toml, which explains every setting
 
-Flags override environment variables (EPITOME_CONTEXT_MAX_TOKENS sets context.max_tokens), and these
-override the file epitome.toml in the current folder. If there is no such file, the one in the
-user's config folder is used.
+Flags override environment variables, and environment variables override the settings file. For
+example, the variable EPITOME_CONTEXT_MAX_TOKENS sets context.max_tokens. The settings file is
+epitome.toml in the current folder. If it does not exist, the settings file is epitome.toml in the
+user's config folder.
 `epitome COMMAND --help` shows the help of a command.";
 
 /// Keeps long agent conversations inside a model's context window.
@@ -63,7 +65,7 @@ user's config folder is used.
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Writes a FILE that explains every setting (epitome.toml; - prints it)
+    /// Writes a settings FILE [default: epitome.toml; - is standard output]
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = crate::settings::FILE_NAME)]
     write_config: Option<PathBuf>,
     /// Shows the settings in effect and their sources, and tests the models
@@ -90,7 +92,7 @@ pub(crate) struct Globals {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Demonstrates Epitome with a long recorded conversation; needs no key, server or set-up
+    /// Demonstrates Epitome with a long recorded conversation; needs no key and no server
     Demo(demo::Args),
     /// Serves the HTTP API and the proxy
     Serve(Box<serve::Args>),
@@ -100,11 +102,11 @@ enum Command {
     Import(import::Args),
     #[command(flatten)]
     Stored(Stored),
-    /// Moves a SQLite database into PostgreSQL, and checks that both are the same
+    /// Moves a SQLite database into PostgreSQL, and checks that no data differs
     Migrate(migrate::Args),
     /// Creates, lists and revokes keys for the HTTP API
     Keys(keys::Args),
-    /// Measures on recorded conversations what ways of building contexts lose and cost
+    /// Compares ways of building contexts on recordings, by forgotten facts and cost
     Replay(replay::Args),
     /// Measures speed and memory on this machine, as in docs/performance.md
     Bench(bench::Args),
@@ -119,7 +121,7 @@ enum Stored {
     List(list::Args),
     /// Exports the messages of one session or of all sessions
     Export(export::Args),
-    /// Prints the context of a session: its content in at most N tokens, for a model
+    /// Prints a session's context: the conversation in at most N tokens, for a model
     Context(context::Args),
     /// Summarizes a session now
     Summarize(summarize::Args),
@@ -127,7 +129,7 @@ enum Stored {
     Undo(undo::Args),
     /// Shows the original messages that a summary covers
     Expand(expand::Args),
-    /// Searches all messages for words, also messages that are summarized
+    /// Searches all messages for words, including summarized messages
     Search(search::Args),
     /// Shows what each summary covers, and why the next summary is due or not
     Explain(explain::Args),
@@ -154,12 +156,12 @@ impl Stored {
 /// A parsed command line.
 pub(crate) struct CommandLine {
     action: Action,
-    /// Name of the subcommand, such as `keys create`. None if the line has no subcommand.
+    /// Name of the subcommand, such as `keys create`. None if the command line has no subcommand.
     name: Option<String>,
     pub(crate) globals: Globals,
 }
 
-#[expect(clippy::large_enum_variant, reason = "a process has one of it")]
+#[expect(clippy::large_enum_variant, reason = "a process has only one `Action`")]
 enum Action {
     /// Prints help or the version.
     Print(String),
@@ -208,7 +210,7 @@ pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<CommandL
     let mut args: Vec<OsString> = args.into_iter().collect();
     let wants_help = args.get(1).is_some_and(|word| word == "help");
     if wants_help {
-        // `epitome help COMMAND` is `epitome COMMAND --help`.
+        // `epitome help COMMAND` has the same effect as `epitome COMMAND --help`.
         args.remove(1);
         args.truncate(2);
     }
@@ -260,8 +262,8 @@ pub(crate) async fn run(line: CommandLine, environment: Environment, mut show: S
     match done.and_then(|()| show.flush()) {
         Ok(()) => 0,
         Err(failure) => {
-            // During a shutdown, files and child processes are already removed, which makes commands fail. Such a failure is
-            // not printed.
+            // During a shutdown, the signal handler removes files and ends child processes. The command can fail
+            // because of that. Such a failure is not printed.
             cleanup::unless_ending().await;
             show.end(&failure.of(name.as_deref()), database.as_ref())
         }
@@ -276,13 +278,13 @@ async fn dispatch(
     opened: &mut Option<OpenDatabase>,
 ) -> Result<(), Failure> {
     match action {
-        // These actions need no settings, so they also work if a setting is invalid.
+        // The following actions need no settings, so they also work if a setting is invalid.
         Action::Print(text) => show.raw(text.as_bytes()),
         Action::WriteConfig(path) => write_config::run(&path, environment, show),
         Action::Command(Command::Demo(args)) => demo::run(&args, flags.db.as_deref(), show).await,
         Action::Command(Command::Bench(args)) => bench::run(&args, show).await,
         Action::Command(Command::Completions(args)) => completions::run(&args, Cli::command(), show),
-        // These commands never need a database, or do not always need one.
+        // The following commands load the settings, but do not always use the database that the settings name.
         Action::Command(Command::Condense(args)) => {
             flags.own = args.settings()?;
             let loaded = load_without_database(&flags, environment).map_err(Failure::Setting)?;
@@ -298,7 +300,7 @@ async fn dispatch(
             replay::run(&args, &load, show).await
         }
         Action::Command(Command::Migrate(args)) => {
-            // With `--to`, the command does not use the database that the settings name.
+            // With `--to`, `migrate` does not use the database that the settings name.
             let load = if args.to.is_some() { load_without_database } else { load };
             let loaded = load(&flags, environment).map_err(Failure::Setting)?;
             migrate::run(&args, &loaded, environment, show).await
@@ -314,7 +316,7 @@ async fn dispatch(
             keys::run(&args, &load_noting_database(&flags, environment, opened)?, show).await
         }
         Action::Command(Command::Stored(command)) => {
-            // Checks the session argument before it opens the database.
+            // Checks the session argument before the database is opened.
             command.session().map_or(Ok(""), SessionArgs::name)?;
             let database =
                 Database::open_existing(&load_noting_database(&flags, environment, opened)?).await?;
@@ -328,7 +330,7 @@ async fn dispatch(
     }
 }
 
-/// Loads the settings. Stores in `opened` which database the command will open, for its error messages.
+/// Loads the settings. Stores the address of the database in `opened`, so that error messages can name the database.
 fn load_noting_database(
     flags: &SettingsFlags,
     environment: &Environment,

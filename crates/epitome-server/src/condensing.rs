@@ -1,7 +1,7 @@
 //! Condenses one request. `epitome condense` and `POST /v1/condense` share this code.
 //!
-//! [`Body`] reads the request and [`Condenser`] decides what to do with it. Message positions in reports are positions in
-//! the caller's list. The callers of this module read the input and write the output.
+//! [`Body`] reads the request, and [`Condenser`] decides what to do with the request. Message positions in reports are
+//! positions in the caller's list. This module reads no input and writes no output; the command and the route do that.
 
 use epitome::condenser::{Forecast, ForecastReason, MessageForecast};
 use epitome::dialect::{Body, Dialect, OwnFields};
@@ -16,7 +16,7 @@ use utoipa::IntoParams;
 use crate::format::{Format, parse_flag};
 use crate::settings::OwnFlag;
 
-/// Options that override the settings for one request: flags of `epitome condense`, and parameters of
+/// Options that override the settings for one request. They are the flags of `epitome condense`, and the parameters of
 /// `POST /v1/condense`.
 #[derive(Debug, Clone, Default, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -26,46 +26,47 @@ pub(crate) struct CondenseOptions {
     #[arg(long, value_name = "S")]
     #[param(format = "strategy", example = "summarize")]
     strategy: Option<String>,
-    /// How many of the newest messages stay; or use one of the next two
+    /// How many of the newest messages stay
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_messages: Option<u64>,
-    /// How many of the newest turns stay
+    /// How many of the newest turns stay, instead of a number of messages
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_turns: Option<u64>,
-    /// How many tokens of the newest messages stay
+    /// How many tokens of newest messages stay, instead of messages or turns
     #[arg(long, value_name = "N", group = "keep", allow_negative_numbers = true)]
     keep_tokens: Option<u64>,
-    /// How many messages stay after the leading system messages
+    /// How many of the first messages stay, not counting leading system messages
     #[arg(long, value_name = "N", allow_negative_numbers = true)]
     keep_first: Option<u64>,
-    /// When condensing is due: tokens(n), window(fraction), any(.., ..)
+    /// When condensing is due, such as tokens(n), window(fraction), any(.., ..)
     #[arg(long, value_name = "EXPR")]
     #[param(format = "trigger", example = "any(tokens(170000), messages(400))")]
     trigger: Option<String>,
-    /// The model's window in tokens (the window of the request's model)
+    /// The model's window in tokens [default: the window of the request's model]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     window: Option<u64>,
-    /// The request's tokens as the provider counted them, to be used instead
+    /// The provider's token count of the request; replaces Epitome's count
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     counted: Option<u64>,
-    /// Condenses even if it is not due
+    /// Condenses even if the trigger is not met
     #[arg(long)]
     #[serde(default)]
     force: bool,
-    /// Model that writes the summary: local, or one of `models` of the settings
+    /// Model that writes the summary: local, or a model in the settings
     #[arg(long, value_name = "M")]
     #[param(format = "model", min_length = 1, max_length = 128)]
     model: Option<String>,
     /// Format of the input
-    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&provider_formats())))]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    #[arg(help = format!("Input format: {} [default: detected]", Dialect::names(&provider_formats())))]
     format: Option<Format>,
     /// Removes Epitome's flags from the messages
     #[arg(long)]
     #[serde(default)]
     strip: bool,
-    /// Changes nothing; reports which messages would be removed or stay, and why
+    /// Changes nothing; reports which messages would be removed, and why
     #[arg(long, conflicts_with = "strip")]
     #[serde(default)]
     pub(crate) explain: bool,
@@ -75,13 +76,13 @@ fn format(name: &str) -> Result<Format, String> {
     parse_flag(name, &provider_formats()).map(Format)
 }
 
-/// Returns the formats of providers: all but Epitome's own.
+/// Returns the formats of providers: all formats except Epitome's own format.
 fn provider_formats() -> Vec<Dialect> {
     Dialect::all().into_iter().filter(|dialect| !dialect.format().about().is_native).collect()
 }
 
 impl CondenseOptions {
-    /// Returns the options that are settings: flag, key of the section `condense`, value.
+    /// Returns the options that are settings. Each entry has the flag, the setting's full key, and the value.
     pub(crate) fn settings(&self) -> Result<Vec<OwnFlag>, String> {
         for (name, number) in [("window", self.window), ("counted", self.counted)] {
             if number == Some(0) {
@@ -119,29 +120,29 @@ pub(crate) struct CondenseRequest {
 
 /// The result of condensing a request.
 pub(crate) struct CondenseOutcome {
-    /// The condensed request; none if it is unchanged, byte for byte.
+    /// The condensed request. None if the request stays unchanged, byte for byte.
     pub(crate) text: Option<String>,
     pub(crate) report: Report,
 }
 
 impl CondenseOutcome {
-    /// Whether a model should have written a summary and failed.
+    /// Whether a summary should have been written, and its model failed.
     pub(crate) fn has_failed(&self) -> bool {
         self.report.reason == Report::MODEL_FAILED
     }
 }
 
-/// The reason in reports on requests that do not contain their history.
+/// The reason in the report of a request whose history the provider stores or shortens itself.
 const REMOTE_HISTORY: &str = "elsewhere";
 
 impl CondenseRequest {
     /// Reads a request. The error is one line without any message content.
     pub(crate) fn read(text: &str, options: CondenseOptions) -> Result<Self, String> {
-        // Skips a byte order mark: some programs begin every file with one.
+        // Skips a byte order mark, because some programs write one at the beginning of every file.
         let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         let body = Body::read(text, options.format.map(|format| format.0)).map_err(|error| {
             match error.to_string() {
-                // An error about the whole input names no field, so it needs a subject.
+                // An error about the whole input names no field, so this code adds a subject.
                 whole if whole.starts_with("is ") => format!("the input {whole}"),
                 part => part,
             }
@@ -149,7 +150,8 @@ impl CondenseRequest {
         Ok(Self { body, options })
     }
 
-    /// Builds the condenser for this request: for the request's model, for one call, without a fallback summary.
+    /// Builds a condenser for the model of this request. The condenser condenses only this request. If the model fails,
+    /// it writes no fallback summary.
     pub(crate) fn condenser(&self, builder: CondenserBuilder) -> Result<Condenser, Error> {
         let mut builder = builder.one_shot();
         if let Some(model) = self.body.model() {
@@ -164,7 +166,7 @@ impl CondenseRequest {
         builder.build()
     }
 
-    /// Shortens the list, if that is due.
+    /// Shortens the list if condensing is due.
     pub(crate) async fn condense(&self, condenser: &Condenser) -> CondenseOutcome {
         if let Some(field) = self.body.remote_history() {
             return CondenseOutcome {
@@ -189,7 +191,7 @@ impl CondenseRequest {
         CondenseOutcome { text: Some(text), report }
     }
 
-    /// Returns the request unchanged, because no summary arrived in time.
+    /// Returns the request unchanged, because the summary was not written in time. `why` is the reason.
     pub(crate) fn abandoned(&self, condenser: &Condenser, why: &str) -> CondenseOutcome {
         let report = Report {
             reason: Report::MODEL_FAILED.to_owned(),
@@ -200,7 +202,7 @@ impl CondenseRequest {
         CondenseOutcome { text: self.unchanged(), report }
     }
 
-    /// Returns what would be done with the request. Calls no model.
+    /// Returns a forecast of what condensing would do with the request. Calls no model.
     pub(crate) fn forecast(&self, condenser: &Condenser) -> Forecast {
         let forecast = condenser.forecast(&self.call(condenser));
         match self.body.remote_history() {
@@ -236,7 +238,7 @@ impl CondenseRequest {
         self.body.dialect()
     }
 
-    /// Returns the model that the request is for.
+    /// Returns the model that the request names.
     pub(crate) fn model(&self) -> Option<&str> {
         self.body.model()
     }
@@ -247,9 +249,10 @@ impl CondenseRequest {
         if last == 0 { 0 } else { self.body.list_positions([1, last])[1] }
     }
 
-    /// Returns a message's position in the list, from 1; none if it is a separate field, as a system prompt may be.
+    /// Returns a message's position in the list; the first position is 1. Returns None for a system prompt that is a
+    /// separate field of the request.
     pub(crate) fn position(&self, seq: Seq) -> Option<u64> {
-        // A separate field has the same position as the message after it.
+        // `list_positions` returns the same position for a separate field and for the message after the field.
         let [place, _] = self.body.list_positions([seq, seq]);
         let field = seq == 1
             && self.body.messages().first().is_some_and(|first| first.role.is_system())
@@ -263,7 +266,7 @@ impl CondenseRequest {
         at.and_then(|at| self.body.messages().get(at)).map(preview).unwrap_or_default()
     }
 
-    /// Returns a forecast as JSON: every message, with its position in the caller's list.
+    /// Returns a forecast as JSON. The JSON lists every message, with the message's position in the caller's list.
     pub(crate) fn forecast_json(&self, forecast: &Forecast) -> Value {
         let messages = forecast.messages.iter().map(|fate| {
             json!({
@@ -323,12 +326,12 @@ impl CondenseRequest {
     }
 }
 
-/// Returns the notice for a request that does not contain its history.
+/// Returns the notice for a request whose history the provider stores or shortens itself.
 pub(crate) fn remote_history_notice(field: &str) -> String {
     format!("unchanged: with {field}, the provider itself stores or shortens the history")
 }
 
-/// Maximum number of characters of a message that are searched for its first words.
+/// Number of characters at the beginning of a text that a preview can show.
 const MAX_PREVIEW_CHARS: usize = 100;
 
 /// Returns a message's first words, on one line.

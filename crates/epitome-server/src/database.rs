@@ -18,16 +18,16 @@ const MAX_COMPARED_NAMES: usize = 5_000;
 /// Number of names per query to the store.
 const PAGE: usize = 1_000;
 
-/// The workspace of a command without `--workspace` or a setting.
+/// The workspace that a command uses if neither `--workspace` nor a setting names another workspace.
 const DEFAULT_WORKSPACE: &str = "default";
 
 /// Minimum timeout of a PostgreSQL statement.
 const MIN_STATEMENT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// An open database, and the workspace in the settings.
+/// An open database, and the workspace that the settings name.
 ///
-/// A command starts no workers, so it writes no summaries of other sessions. If it appended to a session or should
-/// summarize it, it calls [`Session::work`], which writes the summaries that are due in this session.
+/// A command starts no workers, so it writes no summaries of other sessions. To write the summaries that are due in one
+/// session, a command calls [`Session::work`].
 #[derive(Debug)]
 pub(crate) struct Database {
     pub(crate) engine: Engine,
@@ -35,8 +35,8 @@ pub(crate) struct Database {
     location: DbLocation,
 }
 
-/// The open engine. If a command is interrupted, [`abort`] uses it to release the leases of unfinished summaries, so that
-/// another process can write them at once.
+/// The open engine. If a signal interrupts the command, [`abort`] releases the leases of this engine's unfinished
+/// summaries. Another process can then write these summaries at once.
 static OPEN_ENGINE: Mutex<Option<Engine>> = Mutex::new(None);
 
 /// Stores an engine in [`OPEN_ENGINE`], and returns the previous engine.
@@ -64,7 +64,7 @@ pub(crate) fn print_to_stderr(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Creates the folder of the database file, if it is missing.
+/// Creates the folder of the database file, if the folder does not exist.
 fn create_database_folder(loaded: &Loaded) -> Result<(), Failure> {
     let folder = loaded.db.file().and_then(|file| file.parent());
     let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty()) else {
@@ -74,7 +74,7 @@ fn create_database_folder(loaded: &Loaded) -> Result<(), Failure> {
     private_folder(folder, true).map_err(failed)
 }
 
-/// Creates a folder that only this user can access, because it will contain conversations.
+/// Creates a folder that only this user can access, because the folder will contain conversations.
 pub(crate) fn private_folder(folder: &Path, with_parents: bool) -> io::Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     builder.recursive(with_parents);
@@ -98,7 +98,8 @@ impl Database {
         Self::open(loaded, true).await
     }
 
-    /// Opens the database if it exists.
+    /// Opens the database. Returns None if the database file does not exist, or if the PostgreSQL database has no
+    /// tables of Epitome.
     pub(crate) async fn open_if_exists(loaded: &Loaded) -> Result<Option<Self>, Failure> {
         if loaded.db.is_missing_file() {
             return Ok(None);
@@ -109,7 +110,7 @@ impl Database {
         }
     }
 
-    /// Opens the database. Creates it and its folder if they are missing.
+    /// Opens the database. Creates the database and its folder, if they do not exist.
     pub(crate) async fn open_or_create(loaded: &Loaded) -> Result<Self, Failure> {
         create_database_folder(loaded)?;
         Self::open(loaded, false).await
@@ -146,15 +147,15 @@ impl Database {
             DbLocation::Sqlite(path) => builder.open(path).await,
             DbLocation::Postgres(address) => {
                 let (connections, patience) = (loaded.server.connections, loaded.server.patience);
-                // A statement gets at most half of `patience`, so that a second attempt is possible if a connection stops
-                // responding.
+                // A statement may take at most half of `patience`. If a connection stops responding, this leaves time
+                // for a second attempt.
                 let statement = usual.statement.min(patience / 2).max(MIN_STATEMENT_TIMEOUT);
                 let options = PostgresOptions { connections, patience, statement, ..usual };
                 builder.postgres(options).open_postgres(address.with_password()).await
             }
         };
         let engine = opened.map_err(|error| match error {
-            // At this point, only the settings can be invalid.
+            // At this point, `Invalid` can only mean an invalid setting.
             epitome::Error::Invalid(problem) => Failure::Setting(problem),
             other => Failure::Engine(other),
         })?;
@@ -163,7 +164,7 @@ impl Database {
         Ok(Self { engine, workspace, location: loaded.db.clone() })
     }
 
-    /// Returns an existing session. If there is none, the error suggests similar names.
+    /// Returns an existing session. If the session does not exist, the error suggests similar names.
     pub(crate) async fn session(&self, name: &str) -> Result<(Session, SessionInfo), Failure> {
         let session = self.workspace.session(name);
         match session.info().await {
@@ -196,7 +197,8 @@ impl Database {
         Ok(Failure::Failed(format!("there is no session \"{name}\"{workspace}; {hint}")))
     }
 
-    /// Returns the message that the workspace has no sessions. Suggests other workspaces with a similar name.
+    /// Returns a text that says that the workspace has no sessions. The text suggests other workspaces with similar
+    /// names.
     pub(crate) async fn no_sessions(&self) -> Result<String, Failure> {
         let name = self.workspace.name();
         let mut names: Vec<String> = Vec::new();
@@ -223,7 +225,7 @@ impl Database {
         self.engine.close().await;
     }
 
-    /// Returns where the database is.
+    /// Returns the location of the database.
     pub(crate) fn location(&self) -> &DbLocation {
         &self.location
     }

@@ -30,7 +30,8 @@ pub(crate) fn parse_flag(name: &str, formats: &[Dialect]) -> Result<Dialect, Str
     found.ok_or_else(|| unknown_format(name, &formats.iter().map(|format| format.name()).collect::<Vec<_>>()))
 }
 
-/// Describes an unknown format, with the supported one whose name is most similar.
+/// Returns the error text for an unknown format. Suggests the supported format with the most similar name, if there is
+/// one.
 pub(crate) fn unknown_format(name: &str, supported: &[&str]) -> String {
     match similar_names(name, supported.iter().copied(), 1).first() {
         Some(similar) => format!("no such format; did you mean {similar}?"),

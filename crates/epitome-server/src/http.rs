@@ -1,9 +1,11 @@
 //! The HTTP API: the native routes and the proxy.
 //!
-//! `epitome-http` has what all routes need: connections, limits, keys, bodies, problems. The native routes are here, one
-//! file per noun; `wire` maps the engine's types to JSON. The routes of Honcho's v3 are in `epitome-honcho`.
+//! The crate `epitome-http` has the parts that all routes need: connections, limits, keys, bodies and error responses.
+//! This module has the native routes (`/v1`), with one file per resource, and the proxy. `wire` maps the engine's types
+//! to JSON. The crate `epitome-honcho` has Honcho's routes (`/v3`).
 //!
-//! Handlers use an [`Engine`](epitome::Engine), never a store. `/openapi.json` is built from the handlers' annotations.
+//! Handlers use an [`Engine`](epitome::Engine), never a store. `/openapi.json` is built from the handlers' annotations
+//! and the JSON files in `openapi/`.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -36,7 +38,7 @@ mod summaries;
 pub(crate) mod wire;
 mod workspace;
 
-// The proxy uses these modules under these names.
+// The proxy's modules import these modules from here.
 use epitome_http::{auth, body, listen, metrics, permits, problem};
 
 pub(crate) use context::{ContextQuery, OversizeIn};
@@ -46,7 +48,7 @@ pub(crate) use startup::{answer_until_open, bind};
 /// State that all handlers share.
 pub(crate) struct App {
     http: Arc<HttpState>,
-    /// Cache of contexts that were returned before.
+    /// Cache of contexts that the route has returned.
     contexts: epitome_http::reply::ContextCache<ContextQuery>,
     /// State of the proxy.
     proxy: ProxyState,
@@ -68,7 +70,7 @@ impl App {
         Arc::new(Self { http, contexts, proxy, ready })
     }
 
-    /// Writes pending usage to the store.
+    /// Writes the proxy's pending usage to the store, and waits until the requests log is written.
     pub(crate) async fn flush(&self) {
         self.proxy.flush(self).await;
     }
@@ -77,8 +79,8 @@ impl App {
 #[derive(OpenApi)]
 #[openapi(info(
     title = "Epitome",
-    description = "Keeps long agent conversations inside a model's window without losing the thread. Sessions are \
-        summarized in the background. A context is a session within a token budget.",
+    description = "Keeps long agent conversations inside a model's context window. Epitome summarizes sessions in the \
+        background. A context is the content of a session within a token budget.",
     license(name = "MIT OR Apache-2.0"),
 ), components(schemas(
     ProblemBody,
@@ -116,7 +118,7 @@ fn routes() -> (Router<Arc<App>>, utoipa::openapi::OpenApi) {
         .split_for_parts()
 }
 
-/// Returns the router of the whole API, including Honcho's routes.
+/// Returns the router of the whole API: the native routes, Honcho's routes and the proxy.
 pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     let (router, routes) = routes();
     let description = openapi::document(&routes, app.keys);
@@ -130,7 +132,7 @@ pub(crate) fn router(app: &Arc<App>, honcho: Arc<Honcho>) -> Router {
     wrap(router, proxy::routes(app), Arc::clone(&app.http), &[epitome_honcho::MOUNT])
 }
 
-/// Returns the router of a node that only writes summaries: routes for monitoring only.
+/// Returns the router of a node that only writes summaries. The router has only the routes for monitoring.
 pub(crate) fn monitoring_router(app: &Arc<App>) -> Router {
     let not_here = || async {
         Problem::not_found(

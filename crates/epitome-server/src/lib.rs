@@ -1,8 +1,9 @@
-//! The program `epitome`, as a library: [`run`] is the whole program. So another program can register a format of its own
-//! ([`epitome::dialect::register`]) and then be `epitome` with one more format.
+//! The program `epitome` as a library: [`run`] runs the whole program. Another program can register its own message
+//! format with [`epitome::dialect::register`] and then call [`run`]. That program is then `epitome` with one more
+//! format.
 //!
-//! [`run`] parses the command line, loads the settings, runs a plain function and returns the exit code. The HTTP server
-//! uses the same engine.
+//! [`run`] parses the command line, loads the settings, runs the function of the command and returns the exit code. The
+//! HTTP server is one of the commands: `epitome serve`.
 
 mod commands;
 mod condensing;
@@ -25,14 +26,15 @@ use epitome_terminal::{cleanup, failure, show, suggest};
 use settings::Environment;
 use signals::{INTERRUPT, Signals};
 
-/// Added to a signal's number for the exit code, as shells do.
+/// If a signal ends the program, the exit code is this number plus the signal's number, as in shells.
 const SIGNAL_EXIT_BASE: i32 = 128;
 
-/// Maximum number of threads for blocking work: store reads, summaries by `local` and large bodies (four each), and large
-/// contexts. More work waits in a queue. The number is limited because each thread retains some memory.
+/// Maximum number of threads for blocking work: four for store reads, four for summaries by `local`, four for large
+/// bodies, and the rest for large contexts. If all threads are busy, more work waits in a queue. The number is limited
+/// because each thread retains some memory.
 const MAX_BLOCKING_THREADS: usize = 16;
 
-/// Runs the command that this process's arguments name, and returns the exit code.
+/// Runs the command that the arguments of this process name. Returns the exit code.
 pub fn run() -> ExitCode {
     let environment = Environment::of_process();
     let line = commands::parse(std::env::args_os());
@@ -48,10 +50,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Restarts a server as the same process, with an allocator that returns unused memory to the system at once.
+/// Restarts `epitome serve` in the same process, with settings that make the allocator return unused memory to the
+/// system at once. Other commands are not restarted: they end soon, and they run faster with the default settings.
 ///
-/// Other commands end before that would matter, and are faster without it. The allocator reads these variables before any
-/// code of this program runs, so only a restart can set them. If the environment already sets one of them, nothing changes.
+/// The allocator reads its settings from environment variables before any code of this program runs, so only a restart
+/// can change the settings. If the environment already sets one of the variables, this function does nothing. The
+/// restarted process therefore does not restart again.
 #[cfg(unix)]
 fn restart_with_memory_release() {
     use std::os::unix::process::CommandExt;
@@ -69,11 +73,11 @@ fn restart_with_memory_release() {
     args.next().iter().for_each(|name| {
         restart.arg0(name);
     });
-    // `exec` returns only if it fails. Then the server runs anyway, and uses more memory.
+    // `exec` returns only if it fails. The server then runs without the restart, and uses more memory.
     let _ = restart.args(args).envs(SETTINGS).exec();
 }
 
-/// Runs the command on its own task, so that Ctrl-C works even while the command is blocked writing its output.
+/// Runs the command in its own task, so that Ctrl-C works even while a write to the output blocks the command.
 fn run_command(line: CommandLine, environment: Environment, mut show: Show) -> ExitCode {
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = match threads.max_blocking_threads(MAX_BLOCKING_THREADS).enable_all().build() {
@@ -86,7 +90,8 @@ fn run_command(line: CommandLine, environment: Environment, mut show: Show) -> E
     let (handles_signals, counts_tokens) = (line.handles_signals(), line.counts_tokens());
     let command = runtime.spawn(commands::run(line, environment, show));
     if counts_tokens {
-        // This thread only waits from here on, so it loads the tokenizer's vocabulary: the slowest part of the command.
+        // From here on, this thread only waits for the command. Meanwhile the thread loads the tokenizer's vocabulary,
+        // which is the slowest part of the command.
         let _ = Counter::new(Encoding::default());
     }
     let code = runtime.block_on(async {
@@ -99,7 +104,8 @@ fn run_command(line: CommandLine, environment: Environment, mut show: Show) -> E
     ExitCode::from(code)
 }
 
-/// Releases leases, removes unfinished files, and exits. Committed data stays; the rest is lost, as after a crash.
+/// Releases leases, removes unfinished files, and exits. Committed data stays. Uncommitted data is lost, as after a
+/// crash.
 pub(crate) async fn end(signal: i32) -> ! {
     database::abort().await;
     let line = cleanup::run();

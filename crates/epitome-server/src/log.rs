@@ -1,8 +1,9 @@
 //! Writes the server's log to standard error.
 //!
-//! The format is text on a terminal and one JSON object per line elsewhere. Only this program's events are logged, not
-//! those of its libraries. No line contains user data: no message content, session or workspace names, keys, headers or
-//! parameters. A request is identified by its id and the pattern of its path.
+//! By default, the log is text on a terminal, and one JSON object per line elsewhere. Only events of Epitome's own
+//! crates are logged, not events of other libraries. No line contains user data: no message content, no names of
+//! sessions or workspaces, no keys, no headers and no parameters. The log identifies a request by the request's id and
+//! by the pattern of its path.
 
 use std::io::{IsTerminal, stderr};
 
@@ -19,12 +20,12 @@ use tracing_subscriber::util::SubscriberInitExt;
 pub(crate) enum LogLevel {
     /// Problems that the operator must handle.
     Error,
-    /// Also requests that the server failed to serve, and limits that are reached.
+    /// All of `Error`, requests that the server failed to serve, and limits that were reached.
     Warn,
-    /// Also the server's state: started, ready, stopping, stopped.
+    /// All of `Warn`, and the server's state: started, ready, stopping, stopped.
     #[default]
     Info,
-    /// Also every request.
+    /// All of `Info`, and every request.
     Debug,
 }
 
@@ -41,7 +42,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// Target prefix of logged events: this program's and its library's.
+/// Prefix of the targets whose events are logged: the crates of Epitome.
 const TARGET_PREFIX: &str = "epitome";
 
 /// Starts the log. A second call changes nothing.
@@ -59,7 +60,7 @@ pub(crate) fn start(level: LogLevel, format: LogFormat) {
         LogFormat::Text => false,
         LogFormat::Json => true,
     };
-    // Ignores write errors: reporting them to the same closed output would end the program.
+    // Does not report write errors: reporting them to the same closed output would end the program.
     let output = layer().with_writer(stderr).log_internal_errors(false).with_target(false).with_ansi(false);
     // Fails only if another logger is installed already.
     let _ = if json {

@@ -1,11 +1,12 @@
-//! Loads the settings: flags override the environment, which overrides `epitome.toml`, which overrides the defaults.
+//! Loads the settings. Flags override environment variables, environment variables override `epitome.toml`, and
+//! `epitome.toml` overrides the defaults.
 //!
-//! Flags and environment are arguments ([`SettingsFlags`], [`Environment`]). Each source is a layer that is merged over
-//! the previous layers and checked with the engine's rules ([`epitome::settings`]). The result, [`Loaded`], is typed and
-//! valid. An error names the key and the source that set it.
+//! The flags ([`SettingsFlags`]) and the environment ([`Environment`]) are arguments. Each source is a layer that is
+//! merged over the previous layers and checked with the engine's rules ([`epitome::settings`]). The result, [`Loaded`],
+//! is typed and valid. An error names the key and the source that set the key.
 //!
-//! Two sections belong to the server: `[server]` (database, workspace, how `serve` listens) and `[proxy]` (upstreams). All
-//! other sections belong to the engine.
+//! Two sections belong to the server: `[server]` (database, workspace, how `serve` listens) and `[proxy]` (upstreams).
+//! All other sections belong to the engine.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -34,13 +35,13 @@ pub(crate) use template::template;
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "For every command")]
 pub(crate) struct SettingsFlags {
-    /// Settings file (./epitome.toml, or the user's) [env: EPITOME_CONFIG]
+    /// Settings file [default: ./epitome.toml] [env: EPITOME_CONFIG]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Database (epitome.db in the data folder) [env: EPITOME_DB]
+    /// Database [default: epitome.db in the data folder] [env: EPITOME_DB]
     #[arg(long, global = true, value_name = "PATH|URL")]
     pub(crate) db: Option<String>,
-    /// Workspace to use (`default`) [env: EPITOME_WORKSPACE]
+    /// Workspace to use [default: default] [env: EPITOME_WORKSPACE]
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) workspace: Option<String>,
     /// Sets a setting, such as context.max_tokens=50000; can be repeated
@@ -51,7 +52,7 @@ pub(crate) struct SettingsFlags {
     pub(crate) own: Vec<OwnFlag>,
 }
 
-/// A flag that is also a setting: the flag, the setting's key, and the value.
+/// A flag that is also a setting. It has the flag's name, the setting's key, and the value.
 pub(crate) type OwnFlag = (&'static str, &'static str, Value);
 
 /// The settings in effect.
@@ -67,13 +68,13 @@ pub(crate) struct Loaded {
     pub(crate) server: ServerSettings,
     /// The settings file that was read. None if there is no file.
     pub(crate) file: Option<PathBuf>,
-    /// The text of the settings file. Errors use it to name lines.
+    /// The text of the settings file. Errors use this text to name lines.
     text: String,
     /// Every key that was set, in ascending precedence.
     assignments: Vec<Assignment>,
 }
 
-/// Where a setting came from.
+/// The source that set a setting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
     /// The default: no source sets the setting.
@@ -101,8 +102,8 @@ impl std::fmt::Display for Source {
 }
 
 impl Source {
-    /// Returns the source for an error about this key. For the settings file, whose content is `text`, also returns the key's
-    /// line, if it is found.
+    /// Describes this source for an error about a key. For the settings file, whose content is `text`, the description
+    /// also contains the key's line, if the key is found.
     fn with_line(&self, text: &str, key: &str) -> String {
         match (self, line_of(text, key)) {
             (Self::File(path), Some(line)) => format!("{}: line {line}", path.display()),
@@ -139,8 +140,8 @@ pub(crate) fn load(flags: &SettingsFlags, environment: &Environment) -> Result<L
     Ok(Loaded { db, ..loaded })
 }
 
-/// Loads all settings, but does not locate the database. For a command that opens no database, so that a missing data
-/// folder is not an error.
+/// Loads all settings, but does not locate the database. Commands that open no database use this function, so that a
+/// missing data folder is not an error.
 pub(crate) fn load_without_database(
     flags: &SettingsFlags,
     environment: &Environment,
@@ -196,8 +197,8 @@ pub(crate) fn load_without_database(
 }
 
 impl Loaded {
-    /// Returns the source that set a key. Also finds the key in its other form, a table that contains the key, and parts of
-    /// the key's value.
+    /// Returns the source that set a key. A source also counts if it set the key in its other form, a table that
+    /// contains the key, or a part of the key's value.
     pub(crate) fn source(&self, key: &str) -> Source {
         let forms = [Some(key.to_owned()), other_form(key)].into_iter().flatten();
         let paths: Vec<Vec<String>> = forms.filter_map(|key| keys::path(&key)).collect();
@@ -208,13 +209,14 @@ impl Loaded {
         set.map_or(Source::Default, |assignment| assignment.source.clone())
     }
 
-    /// Returns the workspace if a flag has set it. Returns None if it comes from the file, the environment or the default.
+    /// Returns the workspace if a flag has set it. Returns None if the workspace comes from the file, the environment
+    /// or the default.
     pub(crate) fn workspace_from_flag(&self) -> Option<&str> {
         let from_flag = matches!(self.source("server.workspace"), Source::Flag(_) | Source::Set);
         from_flag.then_some(self.server.workspace.as_str())
     }
 
-    /// Returns every source that has set a key, each once.
+    /// Returns every source that has set a key. Each source is listed once.
     pub(crate) fn sources(&self) -> Vec<String> {
         let mut sources: Vec<String> = Vec::new();
         for assignment in &self.assignments {
@@ -244,8 +246,9 @@ impl Loaded {
             let default = defaults.get(&path).cloned().unwrap_or_default();
             let key = keys::name(&path);
             let source = self.source(&key);
-            // The database and the workspace are left out, because `--check-config` shows them separately, without the
-            // database's password. Values that are derived for a configured model have no source, so they are left out too.
+            // Leaves out the database and the workspace, because `--check-config` shows them separately, without the
+            // database's password. Also leaves out values that are derived for a configured model, because they have no
+            // source.
             let separate = ["server.db", "server.workspace"].contains(&key.as_str());
             let differs = default != value && source != Source::Default && !separate;
             differs.then(|| Difference { key, value, default, source: source.to_string() })
@@ -279,7 +282,8 @@ impl Loaded {
             Source::File(file) => environment.current_folder.join(file).parent().map(Path::to_owned),
             _ => None,
         };
-        // If this folder is the current folder, the path stays relative, so that messages show it as the user typed it.
+        // If the file's folder is the current folder, the path stays relative, so that messages show the path as the
+        // user typed it.
         let base = base.filter(|base| *base != environment.current_folder).unwrap_or_default();
         let place = source.with_line(&self.text, "server.db");
         parse_location(set, environment, &base).map_err(|problem| format!("{place}: {problem}"))
@@ -308,7 +312,7 @@ fn as_layer(assignments: Vec<Assignment>) -> (Map<String, Value>, Vec<Assignment
 }
 
 impl SettingsFlags {
-    /// Returns the settings from the flags: first those of `--set`, then those of flags such as `--db`.
+    /// Returns the settings from the flags: first the settings of `--set`, then the settings of flags such as `--db`.
     fn assignments(&self) -> Result<Vec<Assignment>, String> {
         let mut assignments = Vec::new();
         for set in &self.set {
@@ -348,7 +352,8 @@ fn leaves(table: &Map<String, Value>) -> Vec<(Vec<String>, Value)> {
 
 /// Checks a settings tree. Returns the server's sections and the engine's settings, or the first error.
 fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsError> {
-    // If nothing is set, does not build the schema, because that takes longer than the rest of a short command's start.
+    // If nothing is set, does not build the schema, because building it takes longer than the rest of a short command's
+    // start.
     let Sections { server, proxy, engine } = match tree.is_empty() {
         true => Sections::default(),
         false => read(Value::Object(tree.clone()), &keys::SCHEMA)?,
@@ -358,8 +363,8 @@ fn check(tree: &Map<String, Value>) -> Result<(ServerSettings, Patch), SettingsE
     Ok((server, Patch::from_value(Value::Object(engine))?))
 }
 
-/// Adds the source to an error: that of the assignment in this layer whose key has the most leading parts in common with
-/// the error's key. `text` is the text of the settings file.
+/// Adds the source to an error. The source is that of one assignment in this layer: the assignment whose key has the
+/// most leading parts in common with the error's key. `text` is the text of the settings file.
 fn with_source(error: &SettingsError, layer: &[Assignment], text: &str) -> Option<String> {
     let key: Vec<String> = keys::path(error.key())
         .unwrap_or_default()

@@ -3,15 +3,15 @@
 /// Number of SIGINT, which Ctrl-C sends.
 pub(crate) const INTERRUPT: i32 = 2;
 
-/// Listens for shutdown signals. Created once: a signal that arrives while no task waits is retained for the next
-/// call of [`Signals::next`].
+/// Listens for shutdown signals. Use one `Signals` for the whole run: if a signal arrives while no task waits, the next
+/// call of [`Signals::next`] returns the signal.
 pub(crate) struct Signals {
     #[cfg(unix)]
     streams: Vec<(i32, tokio::signal::unix::Signal)>,
 }
 
 impl Signals {
-    /// Starts to listen. From now on these signals do not end the program by themselves.
+    /// Starts to listen. After this call, these signals do not end the program by themselves.
     pub(crate) fn listen() -> Self {
         #[cfg(unix)]
         {
@@ -20,7 +20,7 @@ impl Signals {
             if !ignores_hang_up() {
                 kinds.push(SignalKind::hangup());
             }
-            // A signal whose handler cannot be installed retains its default action.
+            // If the handler of a signal cannot be installed, the signal retains its default action.
             let streams =
                 kinds.into_iter().filter_map(|kind| Some((kind.as_raw_value(), signal(kind).ok()?)));
             Self { streams: streams.collect() }
@@ -44,7 +44,7 @@ impl Signals {
         #[cfg(not(unix))]
         {
             if tokio::signal::ctrl_c().await.is_err() {
-                // The handler cannot be installed: the program then runs to its end.
+                // If the handler cannot be installed, this future waits forever, and the command runs to its end.
                 std::future::pending::<()>().await;
             }
             INTERRUPT
@@ -52,14 +52,14 @@ impl Signals {
     }
 }
 
-/// Whether this process was started with SIGHUP ignored, as `nohup` does. A handler would undo that, so none is
-/// installed then.
+/// Whether this process was started with SIGHUP ignored, as `nohup` does. In this case, no handler for SIGHUP is
+/// installed, because a handler would make SIGHUP end the program again.
 #[cfg(unix)]
 fn ignores_hang_up() -> bool {
     status_ignores_hang_up(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
 }
 
-/// Parses `SigIgn` of `/proc/self/status`. Its lowest bit is signal 1, SIGHUP.
+/// Parses the mask `SigIgn` of `/proc/self/status`. The lowest bit of the mask is signal 1, SIGHUP.
 #[cfg(unix)]
 fn status_ignores_hang_up(status: &str) -> bool {
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

@@ -25,7 +25,7 @@ pub(crate) enum Expiry {
 }
 
 impl Expiry {
-    /// Returns the time of expiry, counted from `now`.
+    /// Returns the time of expiry. A duration begins at `now`.
     pub(crate) fn from(self, now: Timestamp) -> Timestamp {
         match self {
             Self::At(time) => time,
@@ -59,7 +59,7 @@ impl FromStr for Expiry {
 }
 
 impl<'de> Deserialize<'de> for Expiry {
-    /// Reads a text as [`Expiry::from_str`] does, or milliseconds since 1970.
+    /// Reads a text, as [`Expiry::from_str`] does, or a number of milliseconds since 1970.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Reads;
 
@@ -90,7 +90,7 @@ impl<'de> Deserialize<'de> for Expiry {
     }
 }
 
-/// Parses a time of a query: RFC 3339, a date, or milliseconds since 1970.
+/// Parses a time in a query parameter: RFC 3339, a date, or milliseconds since 1970.
 pub(crate) fn parse_instant(text: &str) -> Result<Timestamp, &'static str> {
     const EXPECTED: &str =
         "expected a time (2027-01-01T12:00:00Z), a date (2027-01-01) or milliseconds since 1970";

@@ -131,7 +131,7 @@ fn the_settings_shown_are_valid() {
         let printed = shell(folder.path(), "epitome import a.jsonl --db a.db");
         assert_eq!(printed, "a: 1 message added\n");
         let printed = shell(folder.path(), "epitome --check-config --db a.db || true");
-        assert!(printed.contains("the environment has no OPENAI_API_KEY"), "{printed}");
+        assert!(printed.contains("environment variable OPENAI_API_KEY is not set"), "{printed}");
     }
 }
 

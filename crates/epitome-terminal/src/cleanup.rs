@@ -1,14 +1,15 @@
 //! Cleans up when a command is interrupted by a signal.
 //!
-//! A command that writes a file in several steps registers the removal of the incomplete file. A command that starts a
-//! process registers its end. A signal runs all registered actions. A command that ends without a signal cleans up by
-//! itself.
+//! A command that writes a file in several steps registers an action that removes the incomplete file. A command that
+//! starts a process registers an action that ends this process. After a signal, all registered actions run. A command
+//! that ends without a signal cleans up by itself.
 
 use std::io;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-/// Maximum number of attempts to remove something that is still being written to.
+/// Maximum number of attempts to remove a file or a folder. An attempt can fail while a process still writes to the
+/// folder.
 const MAX_ATTEMPTS: usize = 5;
 
 /// A cleanup action.
@@ -16,10 +17,10 @@ pub type Action = Box<dyn FnOnce() + Send>;
 
 /// The registered actions.
 struct Registry {
-    /// Each action has a number, by which it is removed again.
+    /// The actions. Each action has a number, with which its [`CleanupGuard`] removes the action.
     actions: Vec<(u64, Action)>,
     next_number: u64,
-    /// The line to print when the command is interrupted.
+    /// The line to print when the command is interrupted, if any.
     message: Option<String>,
     /// Whether the program has received a signal to end.
     ending: bool,
@@ -27,7 +28,7 @@ struct Registry {
 
 static REGISTRY: Mutex<Registry> = Mutex::new(Registry::new());
 
-/// Removes a cleanup action from the registry when dropped.
+/// Removes a cleanup action from the registry when the guard is dropped.
 #[derive(Debug)]
 pub struct CleanupGuard(u64);
 
@@ -40,28 +41,31 @@ impl Drop for CleanupGuard {
 }
 
 /// Registers the removal of everything in this folder whose name starts with this prefix.
-#[must_use = "it is registered only until this is dropped"]
+#[must_use = "the removal is registered only until this guard is dropped"]
 pub fn register(folder: &Path, prefix: String) -> CleanupGuard {
     let action = removal(folder, prefix);
     REGISTRY.lock().map_or(CleanupGuard(0), |mut registry| CleanupGuard(registry.add(action)))
 }
 
-/// Registers the removal of everything next to a file whose name starts with the file's name and this ending.
-#[must_use = "it is registered only until this is dropped"]
+/// Registers the removal of temporary files of a file. A temporary file is in the same folder, and its name starts with
+/// the file's name followed by this ending.
+#[must_use = "the removal is registered only until this guard is dropped"]
 pub fn register_next_to(file: &Path, ending: &str) -> CleanupGuard {
     let (folder, prefix) = next_to(file, ending);
     register(folder, prefix)
 }
 
-/// Returns the folder of a file, and the file's name with this ending.
+/// Returns the folder of a file, and the file's name followed by this ending.
 fn next_to<'a>(file: &'a Path, ending: &str) -> (&'a Path, String) {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     (parent_folder(file), format!("{name}{ending}"))
 }
 
-/// Starts something that must end with this process, such as a child process.
+/// Starts something that must end with this process, such as a child process. `start` also returns the action that ends
+/// it.
 pub fn start<T>(start: impl FnOnce() -> io::Result<(T, Action)>) -> io::Result<(T, CleanupGuard)> {
-    // The signal handler waits for this lock, so it ends everything that is started here.
+    // The signal handler waits for this lock. So it also runs the action of everything that is started while the signal
+    // arrives.
     let mut registry = REGISTRY.lock().unwrap_or_else(PoisonError::into_inner);
     if registry.ending {
         return Err(io::ErrorKind::Interrupted.into());
@@ -70,19 +74,20 @@ pub fn start<T>(start: impl FnOnce() -> io::Result<(T, Action)>) -> io::Result<(
     Ok((started, CleanupGuard(registry.add(action))))
 }
 
-/// Sets the line that is printed when the command is interrupted, if any.
+/// Sets the line that is printed when the command is interrupted. With `None`, no line is printed.
 pub fn set_message(line: Option<&str>) {
     if let Ok(mut registry) = REGISTRY.lock() {
         registry.message = line.map(str::to_owned);
     }
 }
 
-/// Runs all registered actions, and returns the line to print.
+/// Runs all registered actions, and returns the line to print, if any.
 pub fn run() -> Option<String> {
     REGISTRY.lock().ok().and_then(|mut registry| registry.run())
 }
 
-/// Returns only if the program is not ending. A failure while it ends is a consequence of that, and need not be reported.
+/// Returns at once if the program is not ending. If the program is ending, never returns. A command waits here before
+/// it reports a failure, because a failure while the program ends is only a consequence of the end.
 pub async fn unless_ending() {
     if REGISTRY.lock().is_ok_and(|registry| registry.ending) {
         std::future::pending::<()>().await;
@@ -94,7 +99,8 @@ pub fn parent_folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Returns a random suffix for a file name, so that no other program can have created a file of that name.
+/// Returns a random suffix for a file name. Because it is random, no other program can have created a file of that
+/// name.
 pub fn random_suffix() -> String {
     use std::hash::{BuildHasher, RandomState};
     format!("{}-{:016x}", std::process::id(), RandomState::new().hash_one(std::process::id()))
@@ -113,7 +119,7 @@ impl Registry {
 
     fn run(&mut self) -> Option<String> {
         self.ending = true;
-        // The newest first: a process ends before the folder it writes to is removed.
+        // The newest action runs first. So a process ends before the folder to which it writes is removed.
         std::mem::take(&mut self.actions).into_iter().rev().for_each(|(_, action)| action());
         self.message.take()
     }
@@ -134,7 +140,7 @@ fn removal(folder: &Path, prefix: String) -> Action {
 fn remove(path: &Path) {
     for _ in 0..MAX_ATTEMPTS {
         let is_folder = std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
-        // A process may still be writing into the folder until it has ended.
+        // A process that is ending may still write to the folder. Then the removal fails and is tried again.
         let removed = if is_folder { std::fs::remove_dir_all(path) } else { std::fs::remove_file(path) };
         if removed.is_ok() {
             return;

@@ -1,24 +1,25 @@
-//! Why a command failed, sorted by how the program ends.
+//! The failures of commands. Each failure has an exit code and an error text.
 
 use std::io;
 
 use epitome::store::StoreError;
 
-/// The database that was open when a command failed, for the line on standard error.
+/// The database that was open when a command failed. The line on standard error can contain its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenDatabase {
-    /// Its address, without secrets.
+    /// The address of the database, without secrets.
     pub address: String,
-    /// Whether it is a database server, which other programs normally use too.
+    /// Whether the database is on a database server. Other programs normally use such a database too.
     pub shared: bool,
 }
 
 /// Why a command failed. Each failure has an exit code, and at most one line for standard error.
 #[derive(Debug)]
 pub enum Failure {
-    /// The arguments are wrong, and nothing was done. Exit code 2, with a hint to the help.
+    /// The arguments are wrong, and nothing was done. The line refers to the help of the program. Exit code 2.
     Misused(String),
-    /// The arguments of this command are wrong. The hint names the command's own help.
+    /// The arguments of a command are wrong, and nothing was done. The fields are the command's name and the problem.
+    /// The line refers to the command's own help. Exit code 2.
     MisusedIn(String, String),
     /// A setting is wrong, and nothing was done. Exit code 2.
     Setting(String),
@@ -29,14 +30,15 @@ pub enum Failure {
     /// The engine failed. [`Failure::line`] adds the name of the database. Exit code 1, or 2 if the request was
     /// invalid.
     Engine(epitome::Error),
-    /// The error is printed already. Only the exit code is left.
+    /// The error is already printed. The field is the exit code.
     Reported(u8),
     /// The program that reads the output has closed the pipe. Exit code 0.
     OutputClosed,
 }
 
 impl Failure {
-    /// Adds the command to a failure of the arguments, if there is one.
+    /// Converts [`Failure::Misused`] to [`Failure::MisusedIn`] if `command` is set. Returns every other failure
+    /// unchanged.
     pub fn of(self, command: Option<&str>) -> Self {
         match (self, command) {
             (Self::Misused(problem), Some(command)) => Self::MisusedIn(command.to_owned(), problem),
@@ -59,7 +61,8 @@ impl Failure {
         }
     }
 
-    /// Returns the line for standard error, with its line end. `database` is the one that was open, if any.
+    /// Returns the line for standard error, with its line end; `None` if nothing is to be printed. `database` is the
+    /// database that was open when the command failed, if any.
     pub fn line(&self, database: Option<&OpenDatabase>) -> Option<String> {
         let problem = match self {
             Self::Misused(problem) => format!("{problem}; `epitome --help` lists the options"),
@@ -91,8 +94,8 @@ impl From<epitome::Error> for Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// Converts an error of writing to standard output. Errors of other files are reported with their names where they
-    /// occur.
+    /// Converts an error from a write to standard output. Errors of other files are not converted here: the code that
+    /// uses these files reports the errors with the names of the files.
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::BrokenPipe => Self::OutputClosed,

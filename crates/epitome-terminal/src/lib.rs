@@ -1,13 +1,13 @@
-//! Terminal output and its helpers, shared by all commands of Epitome.
+//! Terminal output, and helpers that all commands of Epitome share.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`show`] | output: lines, JSON, tables, colours, progress, and numbers and dates as people read them |
-//! | [`failure`] | why a command failed: its line on standard error and its exit code |
-//! | [`flags`] | values of flags that several commands have |
-//! | [`suggest`] | suggestions for mistyped names |
-//! | [`output`] | files that appear when they are complete, or not at all |
-//! | [`cleanup`] | removal of files and end of processes after a signal |
+//! | [`show`] | prints lines, JSON, tables, colours and progress; formats numbers and dates for people |
+//! | [`failure`] | the failure of a command: its line on standard error and its exit code |
+//! | [`flags`] | parses values of flags that several commands have |
+//! | [`suggest`] | suggests names for mistyped names |
+//! | [`output`] | writes files that appear only when they are complete |
+//! | [`cleanup`] | removes files and ends processes after a signal |
 //!
 //! Nothing here reads settings, opens a database or depends on a command: callers pass plain values.
 

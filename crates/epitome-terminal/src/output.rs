@@ -1,7 +1,8 @@
-//! Writes files that appear when they are complete, or not at all.
+//! Writes files that appear only when they are complete.
 //!
-//! A file is written next to its final path under a temporary name, and moved there at the end. After a signal the
-//! temporary file is removed ([`crate::cleanup`]). Nothing here depends on the content of a file.
+//! A file is first written under a temporary name, in the folder of its final path. When the file is complete, it is
+//! moved to its final path. After a signal, the temporary file is removed ([`crate::cleanup`]). Nothing here depends on
+//! the content of a file.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -10,20 +11,22 @@ use std::path::{Path, PathBuf};
 use crate::cleanup::{self, CleanupGuard};
 use crate::failure::Failure;
 
-/// A file that is being written. It is opened early, so that a path that cannot be written to is reported in time.
+/// A file that is being written. Open it before the content is computed, so that an error about the path is reported
+/// early.
 #[derive(Debug)]
 pub struct Output {
     path: PathBuf,
-    /// The path of the temporary file. `None` for a pipe, a terminal or the like, which is written to directly.
+    /// The path of the temporary file; `None` for a pipe, a terminal or a device, to which the content is written
+    /// directly.
     temporary: Option<PathBuf>,
-    /// Whether an existing file is replaced.
+    /// Whether the file replaces an existing file.
     replaces: bool,
     to: BufWriter<File>,
     _cleanup: Option<CleanupGuard>,
 }
 
 impl Output {
-    /// Opens a file that replaces an existing one.
+    /// Opens a file. When it is complete, it replaces a file that exists at its path.
     pub fn open(path: &Path) -> Result<Self, Failure> {
         if path.is_dir() {
             return Err(not_writable(path, &io::ErrorKind::IsADirectory.into()));
@@ -75,8 +78,8 @@ impl Output {
         let Some(temporary) = &self.temporary else { return Ok(()) };
         if !self.replaces {
             self.to.get_ref().sync_all().map_err(failed)?;
-            // A hard link fails if another process has created the file meanwhile. On a file system without links, only
-            // a rename is possible.
+            // A hard link fails if another process has created a file at the final path in the meantime. On a file
+            // system without hard links, the file is renamed instead.
             match std::fs::hard_link(temporary, &self.path) {
                 Ok(()) => return Ok(()),
                 Err(_) if self.path.symlink_metadata().is_ok() => return Err(already_exists(&self.path)),
@@ -88,7 +91,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the whole content.
+    /// Writes the whole content, and moves the file to its final path.
     pub fn say(mut self, text: &str) -> Result<(), Failure> {
         self.put(text.as_bytes())?;
         self.finish()
@@ -113,7 +116,7 @@ impl Write for Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // The content is linked to its final path already, or is not needed.
+            // The content already has a link at its final path, or is not needed.
             let _ = std::fs::remove_file(temporary);
         }
     }

@@ -1,20 +1,20 @@
 //! Prints the output of commands: lines, tables, colours and progress.
 //!
-//! Every command is passed a [`Show`] and prints only through it, so that it can be tested without a process.
-//! The answer goes to standard output; everything else (notes, progress) goes to standard error.
-//! Colours, bars and clipped columns are for terminals: piped output is plain and complete.
+//! Every command is passed a [`Show`] and prints only through it, so that it can be tested without a process. The
+//! answer goes to standard output. Everything else (notes, progress, errors) goes to standard error. Colours, progress
+//! bars and clipped columns are only for terminals. Piped output is plain and complete.
 //!
 //! | what | how |
 //! |---|---|
 //! | a line of the answer | [`Show::line`] |
 //! | JSON on one line, or indented | [`Show::json`], [`Show::object`] |
-//! | buffered output is written out | [`Show::flush`]: after each page of something long |
+//! | write out buffered output, for example after each page of a long list | [`Show::flush`] |
 //! | a note | [`Show::note`] |
-//! | columns | [`Table`] and [`Show::table`] |
+//! | a table | [`Table`] and [`Show::table`] |
 //! | colours | `show.style`, a [`Style`] |
 //! | numbers, times, sizes | [`grouped`], [`count`], [`ago`], [`utc`], [`bytes`], [`bar`] |
-//! | text from outside | [`printable`], [`display_width`], [`clipped`] |
-//! | something that takes a while | [`Show::progress`] |
+//! | text that may contain control characters or be too long | [`printable`], [`display_width`], [`clipped`] |
+//! | the progress of long work | [`Show::progress`] |
 
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -38,18 +38,18 @@ pub struct Show {
     pub style: Style,
     /// The colours of standard error.
     notes: Style,
-    /// The width of the terminal in columns; `None` if the output is not a terminal, and lines may have any length.
+    /// The width of the terminal in columns; `None` if the output is not a terminal. Then lines may have any length.
     pub width: Option<usize>,
     /// Whether standard error is a terminal, so that progress can be shown.
     pub watched: bool,
     /// Whether the answer is JSON: `--json`.
     pub json: bool,
-    /// The current time, for "3 min ago".
+    /// The current time, with which times such as "3 min ago" are computed.
     pub now: Timestamp,
 }
 
 impl Show {
-    /// Returns the output to the process's standard output and error.
+    /// Returns an output that prints to the standard output and the standard error of this process.
     pub fn process(color: Color, json: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let (out, errors) = (io::stdout(), io::stderr());
         let (is_terminal, watched) = (out.is_terminal(), errors.is_terminal());
@@ -66,7 +66,8 @@ impl Show {
         }
     }
 
-    /// Returns plain output to two writers, without colours and without a width. Its time is 1970.
+    /// Returns an output that prints to two writers, without colours and without a limit of width. Its current time is
+    /// 1970-01-01 00:00 UTC.
     pub fn plain(out: Box<dyn Write + Send>, errors: Box<dyn Write + Send>, json: bool) -> Self {
         Self {
             out,
@@ -102,7 +103,7 @@ impl Show {
         self.line("")
     }
 
-    /// Prints an answer of one line, or this object with `--json`.
+    /// Prints this line as the answer. With `--json`, prints this object instead.
     pub fn answer(&mut self, object: &impl Serialize, line: impl std::fmt::Display) -> Result<(), Failure> {
         if self.json { self.object(object) } else { self.line(line) }
     }
@@ -120,7 +121,7 @@ impl Show {
         Ok(self.out.flush()?)
     }
 
-    /// Prints a note on standard error, apart from the answer. Buffered output is written first.
+    /// Prints a note on standard error. Before that, writes out the buffered output.
     pub fn note(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
         let line = self.notes.dim(&one_line(&text.to_string()));
@@ -129,8 +130,8 @@ impl Show {
         Ok(())
     }
 
-    /// Prints an error that does not end the command, or not by itself, on standard error. Buffered output is written
-    /// first.
+    /// Prints an error on standard error. The error itself does not end the command. Before that, writes out the
+    /// buffered output.
     pub fn error(&mut self, text: impl std::fmt::Display) -> Result<(), Failure> {
         self.flush()?;
         // A failure here cannot be reported anywhere.
@@ -138,13 +139,13 @@ impl Show {
         Ok(())
     }
 
-    /// Shows progress as [`Show::progress`] does, in bytes.
+    /// Shows progress in bytes, on standard error if it is a terminal. `of` is the total number of bytes.
     pub fn bytes_progress(&self, what: &str, of: u64) -> Progress {
         let template = "{prefix} {wide_bar:.cyan/dim} {bytes} of {total_bytes} {msg}, {eta} left";
         Progress::new(self.watched, what, Some(of), template)
     }
 
-    /// Shows progress on standard error if it is a terminal. `of` is the total number of steps, if it can be
+    /// Shows progress on standard error if it is a terminal. `of` is the total number of steps, if this number can be
     /// determined.
     pub fn progress(&self, what: &str, of: Option<u64>) -> Progress {
         let template = match of {
@@ -165,10 +166,11 @@ impl Show {
     }
 }
 
-/// A progress line on standard error, or nothing if that is not a terminal. It disappears when this is dropped.
+/// A progress line on standard error. The line disappears when this object is dropped. If standard error is not a
+/// terminal, no line is shown.
 #[derive(Debug)]
 pub struct Progress {
-    /// The bar: its position and length, what is being done (the prefix), and a few words (the message).
+    /// The progress bar: its position, its length, a prefix that names the work, and a short message.
     pub bar: ProgressBar,
 }
 
@@ -177,7 +179,7 @@ impl Progress {
     pub(crate) fn new(watched: bool, what: &str, of: Option<u64>, template: &str) -> Self {
         let target = if watched { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(of, target);
-        // The templates are constants and valid. If one were not, the default would be used.
+        // The templates are constants and valid. An invalid template would be ignored.
         if let Ok(style) = ProgressStyle::with_template(template) {
             bar.set_style(style);
         }
@@ -188,7 +190,8 @@ impl Progress {
         Self { bar }
     }
 
-    /// Waits for `work`, and calls `update` at this interval, to show the progress.
+    /// Waits for `work` and returns its result. While it waits, calls `update` at the interval `every`, to show the
+    /// progress.
     pub async fn during<T, U: Future<Output = ()>>(
         work: impl Future<Output = T>,
         every: Duration,
@@ -230,7 +233,7 @@ pub struct Style {
 }
 
 impl Style {
-    /// Returns the style for this choice, on something that is a terminal or not.
+    /// Returns the style for this choice. `terminal` is whether the output is a terminal.
     pub fn new(color: Color, terminal: bool, env: &dyn Fn(&str) -> Option<String>) -> Self {
         let plain = || {
             env("NO_COLOR").is_some_and(|set| !set.is_empty())
@@ -244,7 +247,7 @@ impl Style {
         Self { painted }
     }
 
-    /// Returns whether there are any colours.
+    /// Returns whether this style uses colours.
     pub fn is_painted(self) -> bool {
         self.painted
     }
@@ -257,7 +260,7 @@ impl Style {
         }
     }
 
-    /// Formats names, and what is most important.
+    /// Formats names, and the most important information.
     pub fn bold(self, text: &str) -> String {
         self.paint("1", text)
     }

@@ -1,13 +1,13 @@
 //! Conversations written for this project, with planted names and facts.
 //!
 //! Each file in `conversations/` starts with a header (name, language, facts, secrets), followed by one message per
-//! line in OpenAI's chat format. A fact contains the position of the message that says it first, counted from 0. Other
-//! tests measure whether it survives condensing.
+//! line in OpenAI's chat format. A fact contains the position of the first message with the text of the fact, counted
+//! from 0. Other tests measure whether the list still contains the fact after condensing.
 
 use epitome_core::message::{Message, Part, Role};
 use serde::Deserialize;
 
-/// A conversation, and the facts that should not get lost.
+/// A conversation, and the facts that condensing should preserve.
 #[derive(Debug, Clone)]
 pub struct Conversation {
     pub name: String,
@@ -15,22 +15,23 @@ pub struct Conversation {
     pub language: String,
     pub messages: Vec<Message>,
     pub facts: Vec<Fact>,
-    /// Texts that no summary may repeat.
+    /// Texts that must not be in any summary.
     pub secrets: Vec<String>,
 }
 
-/// A fact in the conversation that will be needed later.
+/// A fact in the conversation that the agent will need later.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
-    /// The exact text.
+    /// The exact text of the fact.
     pub text: String,
-    /// The first message that contains it, counted from 0; its `seq` is one more.
+    /// The position of the first message that contains the text, counted from 0. The message's `seq` is this position
+    /// plus 1.
     pub said_in: usize,
     pub kind: String,
 }
 
-/// The files, by the name that their header must have.
+/// The files, each with the name that the file's header must contain.
 const FILES: &[(&str, &str)] = &[
     ("coding.en", include_str!("../conversations/coding.en.jsonl")),
     ("coding.zh", include_str!("../conversations/coding.zh.jsonl")),

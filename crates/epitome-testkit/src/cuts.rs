@@ -1,4 +1,4 @@
-//! Computes where a list is divided for a `keep`.
+//! Computes the position at which condensing divides a list, for a `keep` setting.
 
 use epitome_core::condense::Unchanged;
 use epitome_core::cut::{Cuts, Press, legal_cut};
@@ -9,13 +9,14 @@ use epitome_core::outline::Cut;
 /// The chosen division of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Chosen {
-    /// Where the verbatim part begins.
+    /// The position at which the verbatim part begins.
     pub place: usize,
-    /// The last user message, if it is before the cut.
+    /// The position of the last user message, if it is before the cut and not before the floor.
     pub carried: Option<usize>,
 }
 
-/// Chooses where the verbatim part begins for a `keep`. Messages before `floor` cannot be chosen ([`after_head`]).
+/// Chooses the position at which the verbatim part begins, for a `keep` setting. The position is not before `floor`,
+/// which [`after_head`] computes.
 pub fn choose(
     cuts: &Cuts<'_>,
     floor: usize,
@@ -30,7 +31,8 @@ pub fn choose(
     Ok(Chosen { place, carried: last_user.filter(|at| (floor..place).contains(at)) })
 }
 
-/// Returns the first legal cut after the leading messages and `keep_first` more.
+/// Returns the position of the first legal cut after the leading messages and `keep_first` more messages. If there is
+/// no such cut, returns the length of the list.
 pub fn after_head(cuts: &Cuts<'_>, keep_first: usize) -> usize {
     let len = cuts.outlines().len();
     let leading = cuts.outlines().iter().take_while(|outline| outline.leading).count();

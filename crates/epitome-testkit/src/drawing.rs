@@ -1,22 +1,22 @@
 //! A one-line notation for sessions.
 //!
-//! Rules about sequences are best shown as sequences. A drawing contains the whole case, in tests, explanations and
-//! counterexamples.
+//! A drawing shows a whole session in one line. Tests, explanations and counterexamples use drawings.
 //!
 //! | drawing | meaning |
 //! |---|---|
-//! | `s` `d` `u` `a` `r` `p` | system, developer, user, assistant, tool result, peer |
+//! | `s` `d` `u` `a` `r` `p` | a message of the role system, developer, user, assistant, tool (a result) or peer |
 //! | `a(x,y)` | the assistant calls `x` and `y` |
 //! | `a(x=i)` | a call with two ids: `x`, and `i` as its item id |
 //! | `r(x)` | the result of `x` |
-//! | `u(x)` | a user message that contains the result of `x` and text of its own |
-//! | `a*` | with reasoning |
-//! | `a-(x)` | without text: only its calls, its results or its reasoning |
-//! | `u!` `u~` | pinned, skipped |
-//! | `a@bob` | written by bob |
-//! | `u:50` | fifty words long; one word by default, blank with `:0` |
-//! | `u+30` | thirty seconds after the previous message |
-//! | <code>\|</code> | a legal cut; written by [`draw_cuts`], ignored when read |
+//! | `u(x)` | a user message that contains the result of `x` and also text |
+//! | `a*` | a reply with reasoning |
+//! | `a-(x)` | a message without text: it contains only calls, results or reasoning |
+//! | `u!` | a pinned message |
+//! | `u~` | a skipped message |
+//! | `a@bob` | a message by the author `bob` |
+//! | `u:50` | a message of fifty words; the default is one word, and `:0` is a blank text |
+//! | `u+30` | a message that was written thirty seconds after the previous message |
+//! | <code>\|</code> | a legal cut; [`draw_cuts`] writes this mark, and [`messages`] ignores it |
 //!
 //! ```
 //! use epitome_testkit::drawing::draw_cuts;
@@ -35,13 +35,14 @@ use epitome_core::outline::{Cut, Outline};
 use epitome_core::tokens::{Counter, Overhead};
 use epitome_core::track::Tracker;
 
-/// Returns a counter that counts words without overhead, so that `u:50` has fifty tokens and sums are easy to check.
+/// Returns a counter that counts each word as one token and adds no overhead. So `u:50` has fifty tokens, and sums
+/// are easy to check.
 pub fn word_counter() -> Counter {
     let words = |text: &str| text.split_whitespace().count() as u64;
     Counter::custom("words", words).with_overhead(Overhead::none())
 }
 
-/// Message texts that can be neither shortened nor excerpted.
+/// A [`TextRenderer`] that can neither shorten nor excerpt message texts.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoWords;
 
@@ -93,7 +94,7 @@ pub fn draw_cuts(drawing: &str) -> Result<String, DrawingError> {
     Ok(out)
 }
 
-/// Returns messages as a drawing. It contains the number of words instead of the text.
+/// Returns messages as a drawing. The drawing contains the number of words of a message instead of its text.
 pub fn draw(messages: &[Message]) -> String {
     let mut out = String::new();
     let mut before = Timestamp(0);
@@ -135,7 +136,7 @@ fn draw_one(message: &Message) -> String {
             Part::ToolResult(result) => {
                 ids.push(result.call.to_string());
                 for content in &result.content {
-                    // The number in the drawing is the size of each result.
+                    // The number in the drawing is the number of words in each result.
                     if let Content::Text { text } = content
                         && message.role == Role::Tool
                     {
@@ -168,7 +169,7 @@ fn draw_one(message: &Message) -> String {
     out
 }
 
-/// Reads one message of a drawing; the error is what was expected.
+/// Reads one message of a drawing. The error describes the expected text.
 fn read(word: &str, seq: u64, now: &mut Timestamp) -> Result<Message, &'static str> {
     let mut chars = word.chars().peekable();
     let role = match chars.next() {
@@ -241,7 +242,7 @@ fn name(chars: &mut Peekable<Chars<'_>>) -> String {
     name
 }
 
-/// Reads a number. It is limited, so that an untrusted drawing cannot require much memory.
+/// Reads a number up to 1,000,000. With this limit, an untrusted drawing cannot use too much memory.
 fn number(chars: &mut Peekable<Chars<'_>>) -> Result<usize, &'static str> {
     let mut digits = String::new();
     while let Some(c) = chars.next_if(char::is_ascii_digit) {
@@ -258,6 +259,6 @@ pub struct DrawingError {
     pub word: String,
     /// The number of the message.
     pub at: u64,
-    /// What was expected instead.
+    /// A description of the expected text.
     pub expected: &'static str,
 }

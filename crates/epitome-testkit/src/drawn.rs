@@ -1,5 +1,5 @@
-//! Generates sessions for property tests: all kinds of histories, well formed or not. A counterexample is printed as
-//! its one-line drawing.
+//! Generates sessions of all kinds for property tests. A session may be well formed or malformed. A counterexample is
+//! printed as its one-line drawing.
 
 use std::fmt;
 
@@ -73,7 +73,8 @@ impl Log {
         self.context_from(0, at, request, summaries)
     }
 
-    /// Like [`Log::context`], with only the messages from position `from` on, as a store would provide them.
+    /// Like [`Log::context`], but the layout uses only the messages from position `from` on, as a store would provide
+    /// them.
     pub fn context_from(
         &self,
         from: usize,
@@ -98,8 +99,9 @@ impl Log {
         DrawnContext { layout, messages }
     }
 
-    /// Returns the context after the first `at` messages, with summaries by `local` of the messages up to these
-    /// positions, and with the two summaries joined.
+    /// Returns the context after the first `at` messages, with summaries by `local`. `throughs` contains at most two
+    /// positions. For each position, `local` writes one summary, which covers the messages up to this position. The
+    /// context may also contain the two summaries joined.
     pub fn local_context(&self, at: usize, request: &Request, throughs: &[Seq]) -> DrawnContext {
         let written = throughs.iter().zip([40, 12]).map(|(through, limit)| {
             let mut extracts = Extracts::default();
@@ -153,7 +155,7 @@ impl Log {
     }
 }
 
-/// A context and its messages.
+/// The layout of a context, and the messages of the context.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DrawnContext {
     pub layout: Layout,
@@ -203,7 +205,8 @@ fn one(flags: bool) -> impl Strategy<Value = String> {
     (body, marks(flags)).prop_map(|(body, marks)| format!("{body}{marks}"))
 }
 
-/// Generates what a real agent would produce: turns with tool loops, sometimes interrupted.
+/// Generates one turn as a real agent would produce it: a user message and a tool loop. The loop is sometimes
+/// interrupted.
 fn turn(flags: bool) -> impl Strategy<Value = Vec<String>> {
     let step = (0..4u8, prop::bool::weighted(0.3), marks(flags)).prop_map(|(kind, thinks, marks)| {
         let thinks = if thinks { "*" } else { "" };
@@ -234,17 +237,17 @@ fn session_with(flags: bool) -> impl Strategy<Value = Drawn> {
     })
 }
 
-/// Generates any session.
+/// Generates a session of any kind.
 pub fn session() -> impl Strategy<Value = Drawn> {
     session_with(true)
 }
 
-/// Generates any session without pinned or skipped messages.
+/// Generates a session of any kind, but without pinned or skipped messages.
 pub fn plain_session() -> impl Strategy<Value = Drawn> {
     session_with(false)
 }
 
-/// Returns summaries that end at legal positions, with their texts.
+/// Returns summaries that end at legal cuts, as pairs of the last covered message and the text.
 pub fn summaries(log: &Log, picks: &[(u16, u8)]) -> Vec<(Seq, String)> {
     let legal: Vec<usize> = (1..=log.len()).filter(|place| log.legal(*place)).collect();
     picks

@@ -1,12 +1,15 @@
-//! Checks what the three wire formats reject, independently of the code under test.
+//! Checks requests in the three wire formats against the rules of the providers, independently of the code under
+//! test.
 //!
-//! Each dialect has two halves. `spell` writes a list of messages in the simplest way and fixes nothing: an orphan
-//! stays an orphan, and a part that cannot be written becomes a complaint. `complaints` reads only JSON, like a strict
-//! provider, and does not use the core; it accepts any request body.
+//! The module of each dialect has two functions. `spell` writes a list of messages in the simplest way and repairs
+//! nothing. For example, a result without a call stays in the list, and a part that cannot be written becomes a
+//! complaint. `complaints` checks the JSON of a request body, like a strict provider, and does not use
+//! `epitome_core`. The body may come from any program.
 //!
-//! `spell` does what every dialect must do, so that it does not count as an error of the core: characters and lengths
-//! of ids, author names, a placeholder for media in tool results, merging adjacent messages, moving reasoning to the
-//! front of a merged reply.
+//! `spell` makes only the changes that every dialect must make, so that a missing change does not count as an error
+//! of `epitome_core`. It limits the characters and lengths of ids and author names, and replaces media in tool
+//! results with a placeholder if necessary. It merges adjacent messages, and moves reasoning to the start of a merged
+//! reply.
 
 pub mod anthropic;
 pub mod chat;
@@ -17,7 +20,7 @@ use std::fmt::Display;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, ToolResult};
 use serde_json::{Map, Value, json};
 
-/// Returns the list with a signature on all reasoning that has none.
+/// Returns the list. All reasoning without a signature gets a signature.
 pub fn signed(list: &[Message]) -> Vec<Message> {
     let mut list = list.to_vec();
     for part in list.iter_mut().flat_map(|message| &mut message.parts) {
@@ -35,7 +38,7 @@ pub struct Spelled {
     pub unspelled: Vec<String>,
 }
 
-/// Returns the complaint about a part that its message cannot contain in this wire format.
+/// Returns the complaint about a part that this wire format does not allow in the message.
 fn unspelled(message: &Message, part: &Part) -> String {
     let kind = match part {
         Part::Text { .. } => "text",
@@ -47,8 +50,8 @@ fn unspelled(message: &Message, part: &Part) -> String {
     format!("message {}: cannot be spelled: {kind} from {}", message.seq, message.role)
 }
 
-/// Collects complaints. Each starts with a rule from the dialect's list, so that tests can check that every rule has a
-/// planted fault.
+/// Collects complaints. Each complaint contains a rule from the dialect's list of rules. So tests can check that
+/// there is a planted fault for every rule.
 struct Complaints {
     rules: &'static [&'static str],
     out: Vec<String>,
@@ -72,7 +75,8 @@ impl Complaints {
     }
 }
 
-/// Returns the objects of a list; anything else counts as an empty object or list.
+/// Returns the objects of a list. An item that is not an object counts as an empty object. A value that is not a list
+/// counts as an empty list.
 fn objects(value: &Value) -> Vec<Map<String, Value>> {
     let items = value.as_array().map_or(&[][..], Vec::as_slice);
     items.iter().map(|item| item.as_object().cloned().unwrap_or_default()).collect()
@@ -86,7 +90,7 @@ fn is_blank(text: &str) -> bool {
     text.chars().all(char::is_whitespace)
 }
 
-/// `^[a-zA-Z0-9_-]{1,longest}$`
+/// Returns whether the name matches `^[a-zA-Z0-9_-]{1,longest}$`.
 fn is_plain(name: &str, longest: usize) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     (1..=longest).contains(&name.len()) && name.chars().all(plain)
@@ -96,8 +100,8 @@ fn is_json_object(text: &str) -> bool {
     serde_json::from_str::<Value>(text).is_ok_and(|value| value.is_object())
 }
 
-/// Returns an id with only characters that are allowed everywhere. A changed id ends with a hash of the original, so
-/// that two ids do not become the same.
+/// Returns an id that contains only characters that all providers allow. A changed id ends with a hash of the
+/// original id, so that two different ids do not become the same id.
 fn safe_id(id: &str, longest: usize) -> String {
     if is_plain(id, longest) {
         return id.to_owned();
@@ -110,7 +114,7 @@ fn safe_id(id: &str, longest: usize) -> String {
     format!("{start}_{hash:016x}")
 }
 
-/// Returns the URL of an image or a file.
+/// Returns the URL of an image or a file. `None` if the media are stored at the provider.
 fn address(media: &Media) -> Option<String> {
     match &media.source {
         MediaSource::Base64(bytes) => Some(format!("data:{};base64,{bytes}", media.mime)),

@@ -2,21 +2,25 @@
 //!
 //! | module | provides |
 //! |---|---|
-//! | [`drawing`] | sessions in a one-line notation, `u a(x) r(x)` |
-//! | [`cuts`] | where a list is divided for a `keep` |
-//! | [`drawn`], [`odd`], [`conversations`] | sessions: generated, malformed, and written by hand with planted facts |
-//! | [`judges`], [`validator`] | checks of what providers reject, implemented independently of the code under test |
-//! | [`provider`], [`upstream`] | HTTP servers on loopback that imitate a summarizing model and an agent's model |
-//! | [`postgres_server`], [`network`] | a PostgreSQL for tests, and a proxy to it that simulates network faults |
-//! | [`budget`] | how many cases property tests generate |
-//! | [`both_stores`] | a suite of tests on SQLite and on PostgreSQL |
-//! | [`planted`] | faults planted in a store, which `verify` must find |
-//! | [`prometheus`] | a parser of metrics pages, and Prometheus' naming rules |
-//! | [`python`] | programs from PyPI, each in a virtual environment |
-//! | [`restored`] | request bodies rebuilt from the messages read from them |
-//! | [`scripted`] | a summarizing model that follows a script |
-//! | [`signal`] | signals to child processes |
-//! | [`Written`] | captures the output of a command without a process |
+//! | [`drawing`] | a one-line notation for sessions, such as `u a(x) r(x)` |
+//! | [`cuts`] | the position at which condensing divides a list, for a `keep` setting |
+//! | [`drawn`] | generated sessions |
+//! | [`odd`] | generated sessions that are made malformed |
+//! | [`conversations`] | conversations written by hand, with planted facts |
+//! | [`judges`], [`validator`] | checks for requests that providers reject, independent of the code under test |
+//! | [`provider`] | an HTTP server on loopback that imitates a model that writes summaries |
+//! | [`upstream`] | an HTTP server on loopback that imitates the model of an agent |
+//! | [`postgres_server`] | a PostgreSQL server for tests |
+//! | [`network`] | a proxy between a test and PostgreSQL that simulates network faults |
+//! | [`budget`] | the number of cases that property tests generate |
+//! | [`both_stores`] | functions that run the same tests on SQLite and on PostgreSQL |
+//! | [`planted`] | SQL that plants faults in a store, which `verify` must find |
+//! | [`prometheus`] | a parser for metrics pages, and checks of Prometheus' naming rules |
+//! | [`python`] | installation of programs from PyPI, each in its own virtual environment |
+//! | [`restored`] | request bodies, rebuilt from the messages that were read from them |
+//! | [`scripted`] | a model that writes summaries and follows a script |
+//! | [`signal`] | a function that sends signals to child processes |
+//! | [`Written`] | a buffer that captures the output of a command without a process |
 //!
 //! Tests use this crate as a dev-dependency. It is compiled once for all test binaries.
 

@@ -1,8 +1,9 @@
-//! A loopback proxy between a node and its database that simulates network faults.
+//! A loopback proxy between a node (a process of Epitome) and its database. The proxy simulates network faults.
 //!
-//! By default it forwards bytes unchanged. On request it breaks connections, goes silent, delays bytes, or breaks one
-//! connection exactly when certain bytes pass: just before a `COMMIT` arrives, or just before its answer arrives. It
-//! has its own thread and runtime, so it does not depend on the test's runtime.
+//! By default, the proxy forwards bytes unchanged. A test can let the proxy break connections, stop forwarding, or
+//! delay bytes. A test can also let the proxy break a connection exactly when certain bytes pass: for example, just
+//! before a `COMMIT` reaches the database, or just before the answer to the `COMMIT` reaches the node. The proxy has
+//! its own thread and runtime, so it does not depend on the test's runtime.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,17 +23,17 @@ use tokio::time::sleep;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NetworkState {
     bytes: Bytes,
-    /// Number of cuts. A cut that was healed immediately is only visible here.
+    /// Number of cuts so far. If a cut was healed immediately, only this number shows the cut.
     cuts: u64,
 }
 
-/// What happens to bytes.
+/// What the proxy does with bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bytes {
     Pass,
     Break,
     Stay,
-    /// The network is dropped.
+    /// The [`Network`] was dropped, so the proxy must end.
     Gone,
 }
 
@@ -43,23 +44,25 @@ pub enum Toward {
     Node,
 }
 
-/// Whether the matched bytes, and those sent together with them, still arrive.
+/// Whether the matched bytes still arrive. Bytes that were sent together with the matched bytes are treated in the
+/// same way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// They do not arrive, nor does anything after them.
+    /// Neither the matched bytes nor any later bytes arrive.
     Before,
-    /// They arrive, but nothing after them. Whether the receiver can still act on them is open.
+    /// The matched bytes arrive, but no later bytes. The receiver may or may not process the matched bytes before the
+    /// connection breaks.
     After,
 }
 
-/// Waits until a byte pattern passes.
+/// Breaks connections when a byte pattern passes.
 #[derive(Debug)]
 struct PatternTrap {
     toward: Toward,
     pattern: Vec<u8>,
     when: When,
     times: usize,
-    /// Whether to break all connections permanently instead of only the one.
+    /// Whether to break all connections permanently, instead of only the connection through which the pattern passed.
     all: bool,
 }
 
@@ -81,7 +84,7 @@ impl NetworkShared {
     }
 }
 
-/// A proxy to one address. Dropping it ends the proxy and all its connections.
+/// A proxy to one address. Dropping this value ends the proxy and all its connections.
 #[derive(Debug)]
 pub struct Network {
     shared: Arc<NetworkShared>,
@@ -92,7 +95,7 @@ pub struct Network {
 impl Network {
     /// Starts a proxy to this address.
     pub fn to(target: SocketAddr) -> Network {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback can be listened on");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port on loopback is available");
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let shared = Arc::new(NetworkShared {
@@ -116,40 +119,42 @@ impl Network {
         self.address
     }
 
-    /// Breaks all connections in both directions, and every new one immediately.
+    /// Breaks all connections in both directions. Until [`Network::heal`], also breaks every new connection
+    /// immediately.
     pub fn cut(&self) {
         self.shared.cut();
     }
 
-    /// Breaks all connections; new ones work.
+    /// Breaks all open connections. New connections work.
     pub fn cut_once(&self) {
         self.cut();
         self.heal();
     }
 
-    /// Stops forwarding without reporting it: connections stay open, and new ones are accepted but get no data. Bytes
-    /// sent in the meantime arrive after [`Network::heal`], as on a network whose cable was plugged in again.
+    /// Stops forwarding without an error: connections stay open, and new connections are accepted, but no bytes
+    /// arrive. Bytes that are sent in the meantime arrive after [`Network::heal`], as on a network whose cable was
+    /// plugged in again.
     pub fn silence(&self) {
         self.shared.state.send_modify(|state| state.bytes = Bytes::Stay);
     }
 
-    /// Restores the network. A delay and a pattern that is waited for stay set.
+    /// Restores the network. A delay stays set, and so does a pattern that has not passed yet.
     pub fn heal(&self) {
         self.shared.state.send_modify(|state| state.bytes = Bytes::Pass);
     }
 
-    /// Delays all bytes by this time, in each direction.
+    /// Delays all bytes by this duration, in both directions.
     pub fn delay(&self, delay: Duration) {
         *locked(&self.shared.delay) = delay;
     }
 
-    /// Breaks a connection when these bytes pass in it, `times` times in total; other connections stay. Only one
-    /// pattern can be set at a time.
+    /// Breaks a connection when these bytes pass through it. Other connections stay open. After the pattern has
+    /// passed `times` times, it is removed. Only one pattern can be set at a time.
     pub fn cut_when(&self, toward: Toward, pattern: &[u8], when: When, times: usize) {
         self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times, all: false });
     }
 
-    /// Acts like [`Network::cut`] when these bytes pass in any connection.
+    /// Acts like [`Network::cut`] when these bytes pass through any connection.
     pub fn cut_all_when(&self, toward: Toward, pattern: &[u8], when: When) {
         self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
     }
@@ -159,7 +164,7 @@ impl Network {
         *locked(&self.shared.trap) = Some(trap);
     }
 
-    /// Returns how many times a byte pattern broke a connection.
+    /// Returns the number of times that a byte pattern passed and broke connections.
     pub fn matches(&self) -> usize {
         self.shared.matches.load(Ordering::SeqCst)
     }
@@ -179,7 +184,8 @@ impl Network {
         self.shared.bytes_from_database.load(Ordering::SeqCst)
     }
 
-    /// Returns the largest number of bytes that the database sent in a connection without a request in between.
+    /// Returns the size of the longest response, in bytes. A response is everything that the database sends through
+    /// one connection between two requests.
     pub fn longest_response(&self) -> usize {
         self.shared.longest_response.load(Ordering::SeqCst)
     }
@@ -242,11 +248,11 @@ async fn pass(mut node: TcpStream, target: SocketAddr, shared: &NetworkShared) {
     };
     let closed = tokio::select! {
         () = broken => false,
-        // An error in one direction ends both.
+        // An error in one direction ends both directions.
         passed = passing => passed.is_ok(),
     };
     if !closed {
-        // Resets the connection instead of closing it: the other end gets an error, and bytes in transit are lost.
+        // Resets the connection instead of closing it. So the other end gets an error, and bytes in transit are lost.
         let _ = node.set_zero_linger();
     }
 }
@@ -255,7 +261,7 @@ async fn until_whole(shared: &NetworkShared) {
     let _ = shared.state.subscribe().wait_for(|state| state.bytes == Bytes::Pass).await;
 }
 
-/// Forwards one direction until the sender closes it. An error breaks both directions.
+/// Forwards the bytes of one direction until the sender closes the connection. An error breaks both directions.
 async fn pump(
     mut from: ReadHalf<'_>,
     mut to: WriteHalf<'_>,
@@ -264,7 +270,7 @@ async fn pump(
     answer: &AtomicUsize,
 ) -> io::Result<()> {
     let mut bytes = vec![0; 64 * 1024];
-    // The end of the previous bytes, in which a pattern may begin.
+    // The last bytes of the previous read. A pattern may begin in these bytes.
     let mut before: Vec<u8> = Vec::new();
     loop {
         let read = from.read(&mut bytes).await?;

@@ -2,8 +2,9 @@
 
 use epitome_core::message::{CallId, Content, Media, MediaSource, Message, Part, Role};
 
-/// Makes a generated history malformed in ways that occur in practice: ids with any characters and lengths, media,
-/// arguments that are not objects, blank parts, replies with parts in any order.
+/// Makes a generated history malformed in ways that occur in practice. Adds ids with unusual characters and lengths,
+/// media, arguments that are not objects, and blank parts. Changes the order of the parts in replies. `odds` are
+/// random numbers that select the changes.
 pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
     let kind = odds.first().map_or(0, |odd| usize::from(*odd));
     let rename = |id: &mut CallId| *id = odd_id(id, kind).into();
@@ -27,7 +28,8 @@ pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
                         _ => {}
                     }
                 }
-                // Only user texts: Anthropic rejects a final reply that ends with whitespace, and the dialect must trim it.
+                // Only user texts get whitespace at their end. In a final reply, Anthropic rejects whitespace at the
+                // end, so the dialect must remove the whitespace there.
                 Part::Text { text } if message.role == Role::User && odd % 3 == 0 => text.push('\n'),
                 _ => {}
             }
@@ -38,7 +40,8 @@ pub fn odd(mut messages: Vec<Message>, odds: &[u16]) -> Vec<Message> {
             (Role::Tool, 3) => message.parts.push(Part::text("stray words")),
             (Role::Tool, 4) => message.parts.clear(),
             (_, 5) => message.parts.push(Part::text("\t")),
-            // Valid only in replies (calls, reasoning), or in tool and user messages (results).
+            // These parts may get into a message of the wrong role. Reasoning and calls are valid only in replies,
+            // and results are valid only in tool and user messages.
             (_, 6) => message.parts.push(Part::thinking("hm")),
             (_, 7) => message.parts.push(Part::result("x", "misplaced")),
             (_, 8) => message.parts.insert(0, Part::call("y", "f", "{}")),
@@ -58,9 +61,9 @@ fn odd_id(id: &str, kind: usize) -> String {
         1 => format!("call|{id}"),
         2 => format!("call {id} ü"),
         3 => format!("{}{id}", "long".repeat(20)),
-        // Forty characters, so that a renamed duplicate is longer than the wire format allows.
+        // The id has forty characters, so that a renamed duplicate is longer than the wire format allows.
         4 => format!("{id:x>40}"),
-        // Names that the repair itself would choose for a duplicate.
+        // Ids that the repair of the list would itself choose for a duplicate id.
         _ => match id {
             "w" => "x_2".to_owned(),
             "y" => "x_3".to_owned(),

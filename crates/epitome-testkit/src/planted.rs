@@ -1,4 +1,4 @@
-//! Plants faults in the stored summaries of a history that contains every legal case, for any store.
+//! Plants faults in a store, for tests that check whether `verify` finds the faults. Works with every store.
 
 use crate::scripted::Scripted;
 use epitome::model::ModelError;
@@ -19,9 +19,16 @@ async fn append_and_summarize(session: &Session, from: usize, through: usize) {
     session.work().await.unwrap();
 }
 
-/// Creates a session with these summaries: 1, 2 and 3 in sequence; 4, undone; 5 replaces it; 6 by `local`, because the
-/// model failed; 7 by a model, replaces 6; 8, written from the first message on; 9 continues normally. Also creates a
-/// fork of the session that continued.
+/// Creates a session whose summaries contain every legal case:
+///
+/// - Summaries 1, 2 and 3 each continue the summary before.
+/// - Summary 4 was undone. Summary 5 replaces summary 4.
+/// - Summary 6 was written by `local`, because the model failed. Summary 7 was written by a model and replaces
+///   summary 6.
+/// - Summary 8 was rebuilt from the first message on.
+/// - Summary 9 continues summary 8.
+///
+/// Also creates a fork of this session, and appends messages to the fork.
 pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     let model = Scripted::new();
     let settings = r#"{"slot": [{"name": "short", "trigger": "messages(20)"}],
@@ -46,8 +53,9 @@ pub async fn history(open: impl AsyncFnOnce(Builder) -> Engine) {
     engine.close().await;
 }
 
-/// Returns the faults that `verify` must report for [`history`], each with the SQL that plants it. `rows` are the
-/// summaries of session number 1, newest first. `set` returns the SQL that sets a value in a summary's facts.
+/// Returns the faults that `verify` must report for the session of [`history`], each with the SQL that plants the
+/// fault. `rows` are the summaries of session number 1, newest first. `set` returns the SQL that sets a value in a
+/// summary's facts.
 pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> Vec<(String, String)> {
     let mut summaries: Vec<_> = rows
         .iter()
@@ -76,46 +84,46 @@ pub fn plants(rows: &[SummaryRow], set: impl Fn(i64, &str, &str) -> String) -> V
     };
     let (third, fourth) = (late(2), late(3));
     let plants = [
-        // The coverage decreased.
-        ("summary 3: it ends with message 39, but the earlier summary 2 with 40", through(3, 39)),
-        ("summary 7: it ends with message 120, but the earlier summary 6 with 125", through(6, 125)),
+        // A summary covers fewer messages than an earlier summary.
+        ("summary 3: it ends with message 39, but the earlier summary 2 ends with message 40", through(3, 39)),
+        ("summary 7: it ends with message 120, but the earlier summary 6 ends with message 125", through(6, 125)),
         ("summary 3: the summary before it, 2, covers more messages", through(3, 39)),
-        // No summary covers some messages.
+        // There are messages that no summary covers.
         ("summary 2: it begins with message 22, but the summary before it, 1, ends with 20", set(2, "from", "22")),
         ("summary 1: no summary covers the messages before 2", set(1, "from", "2")),
         ("summary 2: it covers messages up to 40, but begins later: at message 41", set(2, "from", "41")),
-        // A window was stored twice.
-        ("summary 5: it follows summary 2, like summary 3: the same window was stored twice", twice),
+        // The same messages were summarized twice.
+        ("summary 5: it follows summary 2, like summary 3: the same messages were summarized twice", twice),
         (
-            "summary 5: it follows summary 3, like summary 4: the same window was stored twice",
+            "summary 5: it follows summary 3, like summary 4: the same messages were summarized twice",
             "UPDATE summaries SET state = 'superseded' WHERE session = 1 AND id = 4".to_owned(),
         ),
         (
-            "summary 10: it follows summary 8, like summary 9: the same window was stored twice",
+            "summary 10: it follows summary 8, like summary 9: the same messages were summarized twice",
             "INSERT INTO summaries SELECT (SELECT max(kept) + 1 FROM summaries), session, 10, scope, slot, through, \
              'superseded', parent, created, asked, facts, text, sources FROM summaries WHERE session = 1 AND id = 9"
                 .to_owned(),
         ),
         (
-            "summary 3: it was built on summary 1 while 2 was current: the same window was stored twice",
+            "summary 3: it was built on summary 1 while summary 2 was current: the same messages were summarized twice",
             set(3, "built_on", "1"),
         ),
-        ("summary 8: it was built on summary 6 while 7 was current: the same window was stored twice", set(8, "built_on", "6")),
+        ("summary 8: it was built on summary 6 while summary 7 was current: the same messages were summarized twice", set(8, "built_on", "6")),
         (
             "summary 3: it begins with message 30, but summary 2, on which it was built, ends with 40",
             set(3, "from", "30"),
         ),
         (
-            "summary 8: it was written from message 1 on with the fencing token 1, like summary 1: the same window was \
-             stored twice",
+            "summary 8: it and summary 1 both begin with message 1 and have the fencing token 1: the same messages \
+             were summarized twice",
             set(8, "fence", "1"),
         ),
-        // A worker stored it after losing the lease of the slot.
+        // A worker stored the summary after it had lost the lease of the slot.
         (&*third, set(3, "fence", "1")),
         (&*fourth, set(4, "fence", "1")),
-        ("summary 9: its fencing token is 999, but its slot has only", set(9, "fence", "999")),
+        ("summary 9: its fencing token is 999, but the slot's fencing token is only", set(9, "fence", "999")),
         ("summary 9: its fencing token is", "UPDATE slots SET fence = 1 WHERE session = 1".to_owned()),
-        // The slot would be scheduled with another workspace.
+        // The scheduler would assign the slot to another workspace.
         (
             "slot \"short\": its row contains the name of another workspace",
             "UPDATE slots SET workspace = 'v' WHERE session = 1".to_owned(),
@@ -134,8 +142,9 @@ pub fn assert_found(faults: &[StoreFault], what: &str, plant: &str) {
     assert!(found.iter().any(|fault| fault.contains(what)), "{plant}: no {what} in {found:#?}");
 }
 
-/// Faults in a store whose session `a` of workspace `w` has nine messages, a key, a member and two summaries: where
-/// `verify` reports the fault, and the SQL that plants it.
+/// Faults in a store. Each entry is the place that `verify` must report, and the SQL that plants the fault. The store
+/// must contain the session `a` in the workspace `w`, with nine messages, an idempotency key, a member and two
+/// summaries.
 pub const FAULTS: &[(&str, &str)] = &[
     ("message 4", "UPDATE messages SET before = before + 1 WHERE seq = 4"),
     ("message 4", "UPDATE messages SET cut = 2 WHERE seq = 4"),

@@ -1,10 +1,11 @@
-//! A PostgreSQL for tests: a cluster on loopback, created with the machine's binaries.
+//! A PostgreSQL server for tests: a cluster on loopback, created with the PostgreSQL programs that the machine has.
 //!
-//! [`server`] is one cluster for the whole test process, created on first use; every test gets its own database in it.
-//! [`Server::own`] is a cluster that a test may stop, kill and configure freely. If PostgreSQL is not installed,
-//! Debian's package is installed. If that fails, the test fails with an explanation; it is never skipped.
+//! [`server`] returns one cluster for the whole test process. The cluster is created on first use, and every test
+//! gets its own database in the cluster. [`Server::own`] returns a cluster that a test may stop, kill and configure
+//! freely. If PostgreSQL is not installed, this module installs Debian's package. If the installation fails, the test
+//! fails with an explanation; the test is never skipped.
 //!
-//! A cluster does not outlive its process, even if that is killed: see `cluster.rs`.
+//! When the test process ends, its clusters are removed, even if the process was killed. See `cluster.rs`.
 
 mod cluster;
 mod install;
@@ -26,29 +27,31 @@ pub use install::{program, user};
 pub use pooler::Pooler;
 pub use psql::LockHolder;
 
-/// The user in every cluster. No password is needed, unless a test sets `access`.
+/// The database user in every cluster. The user needs no password, unless a test sets [`Options::access`].
 pub const USER: &str = "postgres";
 
-/// How a cluster differs from the default one.
+/// The options of a new cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
-    /// Lines for `postgresql.conf`; they override the defaults.
+    /// Lines for `postgresql.conf`. They override the default settings.
     pub settings: Vec<String>,
-    /// The content of `pg_hba.conf`; by default every connection from loopback is allowed.
+    /// The content of `pg_hba.conf`. If it is `None`, every connection from loopback is allowed.
     pub access: Option<String>,
-    /// Files in the data directory that only the server may read: certificates, keys.
+    /// Files to create in the data directory, as pairs of name and content. Only the server may read these files.
+    /// Examples are certificates and keys.
     pub files: Vec<(String, Vec<u8>)>,
 }
 
-/// A cluster. Clones share it; it is removed with its last clone and its last database.
+/// A cluster. Clones share the cluster. It is removed when its last clone and its last [`Database`] are dropped.
 #[derive(Debug, Clone)]
 pub struct Server {
     cluster: Arc<Cluster>,
-    /// Template databases, by the name passed to [`Server::template`].
+    /// Maps each name that was passed to [`Server::template`] to the name of the template database.
     templates: Arc<Mutex<HashMap<String, String>>>,
 }
 
-/// Returns the cluster that all tests of this process share. Tests that break things use [`Server::own`].
+/// Returns the cluster that all tests of this process share. A test that stops or damages the server must use
+/// [`Server::own`].
 pub fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
     SERVER.get_or_init(|| Server::own(&Options::default()))
@@ -56,8 +59,8 @@ pub fn server() -> &'static Server {
 
 /// Returns a free port on loopback.
 ///
-/// It is below the range of ephemeral ports. A client that keeps connecting to an unused port in that range may get the
-/// same port as its own and so connect to itself.
+/// The port is below the range of ephemeral ports. If a client repeatedly connects to an unused port in that range,
+/// the system may choose the same port for the client's end. The client would then connect to itself.
 pub fn free_port() -> u16 {
     (0..1_000)
         .map(|_| 10_000 + u16::try_from(random() % 20_000).unwrap())
@@ -65,7 +68,7 @@ pub fn free_port() -> u16 {
         .expect("of a thousand ports on 127.0.0.1, one should be free")
 }
 
-/// Returns a random number that is unique, also across processes.
+/// Returns a random number that no other call returns, not even in another process.
 fn random() -> u64 {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     RandomState::new().hash_one((std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)))
@@ -77,17 +80,17 @@ impl Server {
         Server { cluster: Arc::new(Cluster::make(options)), templates: Arc::default() }
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address on which the server listens.
     pub fn address(&self) -> SocketAddr {
         SocketAddr::from(([127, 0, 0, 1], self.cluster.port()))
     }
 
-    /// Returns the URL of a database in the cluster, for example of `postgres`, which every cluster has.
+    /// Returns the URL of a database in the cluster. Every cluster has the database `postgres`.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://{USER}@{}/{database}", self.address())
     }
 
-    /// Returns the cluster's directory: `data` is its data directory, `log` its log.
+    /// Returns the cluster's directory. It contains the data directory `data` and the log file `log`.
     pub fn directory(&self) -> &Path {
         self.cluster.directory()
     }
@@ -102,10 +105,10 @@ impl Server {
         self.copy("template0")
     }
 
-    /// Creates a database as a copy of a template that `make` prepared.
+    /// Creates a database as a copy of a template, which `make` prepares.
     ///
-    /// `make` gets the URL of the template, once for each `name`, on its own thread, so that it may create a runtime.
-    /// Concurrent callers with the same name wait. Connections that it leaves open are closed.
+    /// `make` is called once for each `name`, with the URL of the template. It runs on its own thread, so that it may
+    /// create a runtime. Concurrent callers wait. If `make` leaves connections open, they are closed.
     pub fn template(&self, name: &str, make: impl FnOnce(&str) + Send) -> Database {
         let template = {
             let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
@@ -117,7 +120,7 @@ impl Server {
                     let url = self.url(&template_name);
                     thread::scope(|scope| {
                         let done = scope.spawn(|| make(&url)).join();
-                        assert!(done.is_ok(), "the template {name} could not be made");
+                        assert!(done.is_ok(), "the template {name} could not be created");
                     });
                     self.psql(&format!("ALTER DATABASE {template_name} ALLOW_CONNECTIONS false"));
                     self.throw_out(&template_name);
@@ -143,7 +146,8 @@ impl Server {
         Database { server: self.clone(), name }
     }
 
-    /// Runs SQL in the database `postgres` and returns the output, one row per line, columns separated by `|`.
+    /// Runs SQL in the database `postgres` and returns the output. Each line is one row, and `|` separates the
+    /// columns.
     pub fn psql(&self, sql: &str) -> String {
         self.try_psql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -153,13 +157,13 @@ impl Server {
         psql::run(self.address(), "postgres", sql)
     }
 
-    /// Stops the server and waits until it has ended. It can be started again.
+    /// Stops the server and waits until it has ended. [`Server::start`] starts the server again.
     pub fn stop(&self, how: Stop) {
         self.cluster.stop(how);
     }
 
-    /// Kills the main process with SIGKILL, as the kernel does when memory runs out. The other processes notice and
-    /// end; [`Server::start`] waits for them.
+    /// Kills the main process with SIGKILL, as the kernel does when memory runs out. The other processes of the
+    /// server notice this and end. [`Server::start`] waits until they have ended.
     pub fn kill(&self) {
         self.cluster.kill();
     }
@@ -176,7 +180,7 @@ impl Server {
     }
 }
 
-/// A database for one test. It is dropped, with its connections, when this value is dropped.
+/// A database for one test. When this value is dropped, the database is dropped and its connections are closed.
 #[derive(Debug)]
 pub struct Database {
     server: Server,
@@ -184,27 +188,28 @@ pub struct Database {
 }
 
 impl Database {
-    /// Returns its URL.
+    /// Returns the URL of the database.
     pub fn url(&self) -> String {
         self.server.url(&self.name)
     }
 
-    /// Returns its URL through a proxy: [`Network`](crate::network::Network) or a pooler.
+    /// Returns the URL of the database with the address of a proxy, which is a [`Network`](crate::network::Network)
+    /// or a [`Pooler`].
     pub fn url_by(&self, address: SocketAddr) -> String {
         format!("postgres://{USER}@{address}/{}", self.name)
     }
 
-    /// Returns its name.
+    /// Returns the name of the database.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Returns its cluster.
+    /// Returns the cluster that contains the database.
     pub fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Runs SQL in it and returns the output, one row per line, columns separated by `|`.
+    /// Runs SQL in the database and returns the output. Each line is one row, and `|` separates the columns.
     pub fn psql(&self, sql: &str) -> String {
         self.try_psql(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -214,7 +219,8 @@ impl Database {
         psql::run(self.server.address(), &self.name, sql)
     }
 
-    /// Runs SQL in a connection that stays open, with its locks, until the returned value is dropped.
+    /// Runs SQL in a new connection. The connection stays open and keeps its locks until the returned value is
+    /// dropped.
     pub fn hold(&self, sql: &str) -> LockHolder {
         self.try_hold(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
     }
@@ -224,7 +230,7 @@ impl Database {
         LockHolder::new(self.server.address(), &self.name, sql)
     }
 
-    /// Closes every connection to it.
+    /// Closes every connection to this database.
     pub fn throw_out(&self) {
         self.server.throw_out(&self.name);
     }
@@ -232,7 +238,8 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // In the background, because it is slow. A database that is left over is removed with its cluster.
+        // Drops the database in the background, because this is slow. If it is not dropped before the process ends,
+        // it is removed together with its cluster.
         let server = self.server.clone();
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
         let _ = thread::Builder::new().spawn(move || server.try_psql(&sql));
@@ -247,14 +254,15 @@ fn new_directory() -> PathBuf {
     std::fs::DirBuilder::new()
         .mode(0o700)
         .create(&path)
-        .unwrap_or_else(|error| panic!("{} cannot be made: {error}", path.display()));
+        .unwrap_or_else(|error| panic!("{} cannot be created: {error}", path.display()));
     path
 }
 
-/// Returns the directory for clusters: in memory if enough is available, otherwise the system's temporary directory.
+/// Returns the directory in which clusters are created. This is `/dev/shm`, which is in memory, if it has 4 GiB of
+/// free space and the machine has 8 GiB of available memory. Otherwise it is the system's temporary directory.
 ///
-/// Every test has its own database, and a database has three hundred files. On a disk, creating and removing them takes
-/// more CPU time than the tests do.
+/// Every test has its own database, and a database consists of three hundred files. On a disk, creating and removing
+/// these files takes more CPU time than the tests themselves.
 fn place_of_clusters() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let room = rustix::fs::statvfs(memory).map_or(0, |room| room.f_bavail.saturating_mul(room.f_frsize));

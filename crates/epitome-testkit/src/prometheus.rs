@@ -1,5 +1,5 @@
-//! Parses a metrics page in the Prometheus text format, and checks it against Prometheus' naming rules: those of
-//! `promtool check metrics`, and further ones from Prometheus' documentation.
+//! Parses a metrics page in the Prometheus text format, and checks the page against Prometheus' naming rules. These
+//! are the rules of `promtool check metrics`, and further rules from Prometheus' documentation.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ pub struct Metric {
     pub samples: Vec<Sample>,
 }
 
-/// A value of a metric. `name` has the suffix of a histogram's part.
+/// A value of a metric. In a histogram, `name` ends with the suffix of a part, such as `_bucket`.
 #[derive(Debug)]
 pub struct Sample {
     pub name: String,
@@ -66,12 +66,12 @@ impl Page {
         Ok(())
     }
 
-    /// Returns the metric of this name.
+    /// Returns the metric with this name.
     pub fn metric(&self, name: &str) -> Option<&Metric> {
         self.metrics.iter().find(|metric| metric.name == name)
     }
 
-    /// Returns the sum of all samples of this name that have these labels; 0 if there are none.
+    /// Returns the sum of all samples with this name and these labels. The result is 0 if there is no such sample.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let samples = self.metrics.iter().flat_map(|metric| &metric.samples);
         let has = |sample: &&Sample| {
@@ -154,7 +154,7 @@ const OTHER_UNITS: &[&str] = &[
     "percent",
 ];
 
-/// Base units. The name ends with such a word, or the word is directly before `_total`.
+/// Base units. In a metric's name, a base unit must be the last word, or the word directly before `_total`.
 const BASE_UNITS: &[&str] = &["seconds", "bytes", "ratio"];
 
 impl Metric {
@@ -175,11 +175,11 @@ impl Metric {
         rule(words.iter().all(is_word), "the name is not in snake_case");
         rule(
             name.starts_with("epitome_") || name.starts_with("process_"),
-            "the name has neither prefix, `epitome_` or `process_`",
+            "the name does not start with the prefix `epitome_` or `process_`",
         );
         rule(["counter", "gauge", "histogram"].contains(&&*self.kind), "unknown type");
         rule(!self.help.trim().is_empty(), "no description");
-        rule(is_counter == name.ends_with("_total"), "`_total` is the suffix of counters, and of them only");
+        rule(is_counter == name.ends_with("_total"), "only counters, and all counters, end with `_total`");
         rule(
             !["_bucket", "_count", "_sum"].iter().any(|suffix| name.ends_with(suffix)),
             "the suffix is reserved for parts of histograms",
@@ -207,7 +207,7 @@ impl Metric {
             let is_bucket = self.kind == "histogram" && sample.name.ends_with("_bucket");
             rule(
                 sample.labels.contains_key("le") == is_bucket,
-                "`le` is the label of buckets, and of them only",
+                "`le` is the label of buckets: all buckets and no other samples have it",
             );
             rule(!sample.labels.contains_key("quantile"), "`quantile` is reserved for summaries");
             rule(series.insert((&sample.name, &sample.labels)), "a series occurs twice");

@@ -1,8 +1,8 @@
 //! Imitates providers: a real HTTP server on loopback that supports all three wire formats and can be configured to
 //! fail.
 //!
-//! It stores every request. The behavior for the next request comes from a queue. If the queue is empty, the default
-//! behavior applies, which is a good answer. Clones share one server.
+//! The server stores every request. The behavior for the next request comes from a queue. If the queue is empty, the
+//! default behavior applies, which is a good answer unless the test changes it. Clones share one server.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
@@ -16,7 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// The token counts in every answer: the whole prompt, the part of it from a cache, and the output.
+/// The token counts in every answer. `INPUT` is the whole prompt, `CACHED` is the part of the prompt that was read
+/// from a cache, and `OUTPUT` is the output.
 pub const INPUT: u64 = 1_000;
 pub const CACHED: u64 = 200;
 pub const OUTPUT: u64 = 50;
@@ -26,20 +27,20 @@ pub const OUTPUT: u64 = 50;
 pub enum Act {
     /// Answers with a short summary that contains the number of the last message in the prompt.
     Good,
-    /// Answers with this text, complete.
+    /// Answers with this text, and marks the answer as complete.
     Text(String),
-    /// Answers with a plausible summary of an agent's work that omits every other name, always the same ones:
-    /// [`forgetful`].
+    /// Answers with a plausible summary of an agent's work that omits about half of the names, always the same names.
+    /// See [`forgetful`].
     Forgets,
-    /// Answers well, after reasoning in its own field or block and in the text.
+    /// Sends a good answer that also contains reasoning, both in a separate field or block and in the text.
     Thinks,
-    /// Answers well, without token counts.
+    /// Sends a good answer without token counts.
     Uncounted,
-    /// Answers well, after this delay.
+    /// Sends a good answer after this delay.
     Slow(Duration),
-    /// Answers well, after [`Provider::release`] is called.
+    /// Sends a good answer after [`Provider::release`] is called.
     WaitForRelease,
-    /// Sends the first half of a good answer, and then nothing more.
+    /// Sends the first half of a good answer, and then no more bytes.
     Stall,
     /// Sends the first half of a good answer, and then closes the connection.
     Cut,
@@ -57,51 +58,52 @@ pub enum Act {
     WrongShape,
     /// Sends an error with status 200 in place of the answer.
     ErrorInside,
-    /// Sends a body longer than its content length.
+    /// Sends a body that is longer than the header `Content-Length` says.
     WrongLength,
-    /// Answers without text.
+    /// Sends an answer with an empty text.
     Empty,
-    /// Calls a tool instead.
+    /// Calls a tool instead of writing a summary.
     CallsTool,
     /// Repeats the same text many times.
     Loops,
-    /// Answers that a content filter stopped the output.
+    /// Sends an answer that a content filter has stopped.
     Declines,
-    /// Answers with text that was cut off by the output limit.
+    /// Answers with text that the output limit has cut off.
     Length,
-    /// Answers with reasoning in the text that never ends.
+    /// Answers with text that starts with reasoning. The reasoning has no end mark.
     ThinksForEver,
     /// Answers with more text than a client should read.
     Huge,
     /// Redirects to this address.
     Redirect(String),
-    /// Status 429, with this `Retry-After`.
+    /// Answers with status 429, and with this `Retry-After` header if it is not `None`.
     Busy(Option<String>),
-    /// Status 429 because of insufficient quota.
+    /// Answers with status 429, because the quota is exhausted.
     NoCredit,
-    /// Status 401.
+    /// Answers with status 401.
     WrongKey,
-    /// Status 404 for the model.
+    /// Answers with status 404, because the model does not exist.
     NoModel,
-    /// Status 400 for the size of the prompt, in the provider's wording.
+    /// Answers with status 400, because the prompt is too long, in the provider's wording. `sent` and `limit` are in
+    /// tokens.
     TooLong { sent: u64, limit: u64 },
-    /// Status 400 with the prompt and all headers quoted in every text field.
+    /// Answers with status 400. Every text field of the error quotes the prompt and all headers.
     Echo,
-    /// Status 400 if the request contains this parameter.
+    /// Answers with status 400 if the request contains this parameter. Otherwise sends a good answer.
     RejectsParameter(&'static str),
-    /// This status with a generic error.
+    /// Answers with this status and a generic error.
     Status(u16),
-    /// This status, these headers and this body.
+    /// Answers with this status, these headers and this body.
     Raw(u16, Vec<(String, String)>, String),
 }
 
 /// A request that the server received.
 #[derive(Debug, Clone)]
 pub struct Request {
-    /// When the request was completely received.
+    /// The time at which the request was completely received.
     pub at: SystemTime,
     pub path: String,
-    /// Names in lower case.
+    /// The headers, as pairs of name and value. The names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Value,
 }
@@ -159,11 +161,11 @@ struct ProviderShared {
 
 struct ProviderState {
     queue: VecDeque<Act>,
-    /// Behavior for certain models, which takes precedence.
+    /// Behavior for requests for certain models. It takes precedence over the queue and the default.
     of_models: HashMap<String, Act>,
     always: Act,
     requests: Vec<Request>,
-    /// The required API key; if set, requests are also validated.
+    /// The required API key. If it is set, requests are also validated.
     strict: Option<String>,
     server: Option<AbortHandle>,
 }
@@ -192,12 +194,12 @@ impl Provider {
         provider
     }
 
-    /// Returns the value for `base_url`.
+    /// Returns the server's URL for the setting `base_url`.
     pub fn url(&self) -> String {
         format!("http://{}/v1", self.shared.address)
     }
 
-    /// Sets the behavior for the next request after those already queued.
+    /// Adds a behavior to the end of the queue. Each request uses the first behavior of the queue and removes it.
     pub fn then(&self, act: Act) -> &Self {
         self.state().queue.push_back(act);
         self
@@ -215,7 +217,8 @@ impl Provider {
         self
     }
 
-    /// Answers the requests that wait because of [`Act::WaitForRelease`], now and later.
+    /// Answers all requests that wait because of [`Act::WaitForRelease`]. Later requests with this behavior do not
+    /// wait.
     pub fn release(&self) -> &Self {
         self.shared.released.send_replace(true);
         self
@@ -231,7 +234,8 @@ impl Provider {
         self
     }
 
-    /// Rejects what a real provider would reject: a missing key, model, list of messages, or (Anthropic) output limit.
+    /// From now on, rejects requests that a real provider would reject. For example, the API key, the model or the
+    /// messages may be missing. Anthropic also requires an output limit.
     pub fn strict(&self, key: &str) -> &Self {
         self.state().strict = Some(key.to_owned());
         self
@@ -283,7 +287,7 @@ impl Provider {
     }
 
     fn serve(&self, listener: TcpListener) {
-        // Weak, so that the server ends with the last clone.
+        // The reference is weak, so that the server ends when the last clone is dropped.
         let shared = Arc::downgrade(&self.shared);
         let server = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -309,7 +313,7 @@ impl Provider {
 
 impl Drop for Provider {
     fn drop(&mut self) {
-        // Open connections have a reference, too.
+        // Open connections also have a reference to `shared`.
         if Arc::strong_count(&self.shared) == 1
             && let Some(server) = self.state().server.take()
         {
@@ -346,7 +350,7 @@ impl ModelAnswer {
     }
 }
 
-/// Returns the answer for an act, or `None` for acts that do not send a whole answer.
+/// Returns the answer for a behavior. `None` for a behavior that does not send a whole answer.
 fn said(act: &Act, request: &Request) -> Option<ModelAnswer> {
     let good = || ModelAnswer::good(request);
     let says = |text: String| ModelAnswer { text, ..good() };
@@ -448,7 +452,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Answers with an error in the provider's wording.
+    /// Answers with the error for this behavior, in the provider's wording.
     async fn refuse(&mut self, request: &Request, act: Act) -> Option<()> {
         match act {
             Act::ErrorInside => self.error(request, 200, "overloaded_error", "Overloaded").await,
@@ -476,7 +480,8 @@ impl Connection<'_> {
                 self.error(request, 400, "invalid_request_error", &message).await
             }
             Act::Echo => {
-                // The message comes first, so that even a short excerpt contains it.
+                // A message of the prompt comes first, so that even a short excerpt of the error contains message
+                // content.
                 let prompt = request.prompt();
                 let said = prompt.lines().find(|line| line.starts_with('[')).unwrap_or_default();
                 let quoted = format!("{said} {:?} {prompt}", request.headers);
@@ -524,7 +529,7 @@ impl Connection<'_> {
         Some(Request { at: SystemTime::now(), path, headers, body })
     }
 
-    /// Sends the whole answer, streamed or not, as requested.
+    /// Sends the whole answer, as a stream if the request requires a stream.
     async fn say(&mut self, request: &Request, said: ModelAnswer) -> Option<()> {
         if !request.streamed() {
             return self.whole(200, &[], &body(request, &said)).await;
@@ -536,7 +541,7 @@ impl Connection<'_> {
         self.write(b"0\r\n\r\n").await
     }
 
-    /// Sends half of the answer.
+    /// Sends half of the answer. If `properly` is true, the body ends correctly.
     async fn half(&mut self, request: &Request, said: ModelAnswer, properly: bool) -> Option<()> {
         if !request.streamed() {
             let body = body(request, &said);
@@ -578,7 +583,7 @@ impl Connection<'_> {
         self.write(head.as_bytes()).await
     }
 
-    /// Sends one chunk in two writes, so that events do not arrive in the units in which they were sent.
+    /// Sends one chunk in two writes, so that the client may receive only a part of an event at first.
     async fn piece(&mut self, event: &str) -> Option<()> {
         let chunk = format!("{:x}\r\n{event}\r\n", event.len());
         let (one, two) = chunk.as_bytes().split_at(chunk.len() / 3);
@@ -608,8 +613,9 @@ pub fn good(request: &Request) -> String {
     }
 }
 
-/// Returns the answer of [`Act::Forgets`]: the names that tools were called with and those of the previous summary,
-/// newest first, one sentence each, with half of the names left out, in at most the requested number of words.
+/// Returns the answer of [`Act::Forgets`]. The names come from the arguments of tool calls, newest first, and then
+/// from the previous summary. About half of the names are left out. The answer contains one sentence for each other
+/// name, and has at most the requested number of words.
 pub fn forgetful(request: &Request) -> String {
     const SENTENCES: [&str; 5] = [
         "Then {} was read, and nothing in it had to change.",
@@ -634,7 +640,7 @@ pub fn forgetful(request: &Request) -> String {
         .flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && !"/_.-".contains(c)))
         .map(|word| word.trim_end_matches(['.', '-', '/']))
         .filter(|word| word.contains(['/', '_']) && seen.insert(*word))
-        // The name itself determines the half, so that a name is always omitted or never.
+        // The name itself determines whether it is omitted. So all answers omit the same names.
         .filter(|name| {
             name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31) + u32::from(byte)) / 7 % 2 == 0
         });
@@ -656,7 +662,7 @@ fn error(request: &Request, kind: &str, message: &str) -> Value {
     json!({"error": {"message": message, "type": kind, "code": kind, "param": null}})
 }
 
-/// Returns the rejection by a real provider, if the request is invalid.
+/// Returns the rejection that a real provider would send for this request. `None` if the request is valid.
 fn missing(request: &Request, key: &str) -> Option<Act> {
     let anthropic = request.anthropic();
     let sent_key = if anthropic {
@@ -771,7 +777,7 @@ fn response(request: &Request, said: &ModelAnswer) -> Value {
 
 /// Returns the answer as the events of a stream.
 fn events(request: &Request, said: &ModelAnswer) -> Vec<String> {
-    // A few words per event, but at most about 40 events.
+    // Each event contains a few words. A long text is sent in at most about 40 events.
     let chars: Vec<char> = said.text.chars().collect();
     let texts = chars.chunks(16.max(chars.len() / 40)).map(|few| few.iter().collect::<String>());
     if request.anthropic() {

@@ -1,12 +1,13 @@
-//! Programs from PyPI that call a server from outside: each is installed once, under the target directory, from the
-//! registry that pip is configured for.
+//! Installs programs from PyPI that call a server from outside. Each program is installed once, under the target
+//! directory. The packages come from the registry that pip is configured for.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the virtual environment of this name below `scratch` (the test's `CARGO_TARGET_TMPDIR`), with exactly the
-/// packages that the file `requirements` lists. The first caller creates it; concurrent callers wait.
+/// Returns the path of the virtual environment with this name in the directory `scratch`, the test's
+/// `CARGO_TARGET_TMPDIR`. The environment contains exactly the packages that the file `requirements` lists. The first
+/// caller creates the environment, and concurrent callers wait.
 pub fn installed(name: &str, requirements: &Path, scratch: &Path) -> PathBuf {
     let required = fs::read_to_string(requirements).unwrap();
     let environment = scratch.join(name);

@@ -4,14 +4,15 @@ use epitome::dialect::format::About;
 use epitome::{Dialect, Message};
 use serde_json::{Map, Value, json};
 
-/// Returns the fields of the body that [`Dialect::read`] read, unchanged.
+/// Returns the fields of the body from which [`Dialect::read`] read these messages. The fields have their received
+/// values.
 pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value> {
     let About { list_field, system_field, list_may_be_text, encode_block, text_type, .. } =
         *dialect.format().about();
     let mut list = dialect.restore(messages);
     let mut fields = Map::new();
     if let Some(system) = system_field {
-        // Several system messages can be one field only if that field is a list of blocks.
+        // The system field can contain several system messages only if the field is a list of blocks.
         let max = if encode_block.is_some() { usize::MAX } else { 1 };
         let count = list.iter().take(max).take_while(|wire| system.represents(wire)).count();
         let values = list.drain(..count);
@@ -27,7 +28,8 @@ pub fn restore_body(dialect: Dialect, messages: &[Message]) -> Map<String, Value
     fields
 }
 
-/// Returns the system field of a request: one value unchanged, several joined into one list of blocks.
+/// Returns the value of the request's system field. One value stays unchanged. Several values are joined into one
+/// list of blocks. `None` if there is no value.
 fn joined(mut values: Vec<Value>, text_type: &str) -> Option<Value> {
     if values.len() < 2 {
         return values.pop();

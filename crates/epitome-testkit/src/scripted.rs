@@ -1,4 +1,4 @@
-//! A model that follows a script, and a gate that pauses it until the test continues.
+//! A model that follows a script, and a gate at which the model waits until the test opens the gate.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -18,11 +18,13 @@ type Answer = dyn Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync
 
 /// A model for tests, demonstrations and users without an API key.
 ///
-/// It follows a script step by step and records its prompts. At the end of the script it writes a short summary of its
-/// own. That summary is the same for the same [`SummaryRequest`], and passes inspection if it saves tokens.
-/// [`Scripted::otherwise`] replaces this behavior.
+/// The model follows a script step by step and stores the requests. After the end of the script, each call returns a
+/// short summary, which [`Scripted::plain`] writes. This summary is always the same for the same [`SummaryRequest`],
+/// and it passes inspection if it saves tokens. [`Scripted::otherwise`] sets another answer for the time after the
+/// script.
 ///
-/// Clones share the script and the records: pass one to the engine and query the other.
+/// Clones share the script and the stored requests. So a test can pass one clone to the engine and query another
+/// clone.
 ///
 /// ```
 /// use epitome::Message;
@@ -78,29 +80,29 @@ impl Scripted {
         Self { name: name.into(), ..self }
     }
 
-    /// Sets the window for prompts, in tokens. It is only reported: larger prompts are not rejected.
+    /// Sets the window for prompts, in tokens. The model only reports this window and does not reject larger prompts.
     pub fn with_room(self, room: Tokens) -> Self {
         Self { room: Some(room), ..self }
     }
 
-    /// Adds a step: returns this text, complete.
+    /// Adds a step that returns this text as a complete reply.
     pub fn replies(self, text: impl Into<String>) -> Self {
         let reply = Reply::complete(text);
         self.answers(move |_| Ok(reply.clone()))
     }
 
-    /// Adds a step: returns this text, cut off at the output limit.
+    /// Adds a step that returns this text as a reply that was cut off at the output limit.
     pub fn cut_off(self, text: impl Into<String>) -> Self {
         let reply = Reply { finish: Finish::Length, ..Reply::complete(text) };
         self.answers(move |_| Ok(reply.clone()))
     }
 
-    /// Adds a step: fails with this error.
+    /// Adds a step that fails with this error.
     pub fn fails(self, error: ModelError) -> Self {
         self.answers(move |_| Err(error.clone()))
     }
 
-    /// Adds a step: returns the result of this function.
+    /// Adds a step that returns the result of this function.
     pub fn answers(
         self,
         answer: impl Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync + 'static,
@@ -108,17 +110,17 @@ impl Scripted {
         self.then(Step::Answer(Arc::new(answer)))
     }
 
-    /// Adds a step: waits for this duration, then continues with the next step in the same call.
+    /// Adds a step that waits for this duration. The same call then continues with the next step.
     pub fn waits(self, time: Duration) -> Self {
         self.then(Step::Sleep(time))
     }
 
-    /// Adds a step: waits until the gate is opened, then continues with the next step in the same call.
+    /// Adds a step that waits until the gate is open. The same call then continues with the next step.
     pub fn waits_for(self, gate: &Gate) -> Self {
         self.then(Step::Wait(gate.clone()))
     }
 
-    /// Sets the answer after the end of the script.
+    /// Sets the function that answers all calls after the end of the script.
     pub fn otherwise(
         self,
         answer: impl Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync + 'static,
@@ -127,7 +129,7 @@ impl Scripted {
         self
     }
 
-    /// Fails with this error after the end of the script, like a provider that is down.
+    /// Lets all calls after the end of the script fail with this error, like calls to a provider that is down.
     pub fn otherwise_fails(self, error: ModelError) -> Self {
         self.otherwise(move |_| Err(error.clone()))
     }
@@ -142,8 +144,8 @@ impl Scripted {
         self.script().requests.len()
     }
 
-    /// Returns the default summary: the number of messages, the last one, and the first words of the first and the last
-    /// message if they fit.
+    /// Returns the default summary. The summary contains the number of messages and the number of the last message.
+    /// If there is enough space, it also contains the first words of the first message and of the last message.
     pub fn plain(ask: &SummaryRequest) -> Reply {
         let count = ask.message_count();
         let messages = if count == 1 { "message" } else { "messages" };
@@ -157,7 +159,8 @@ impl Scripted {
         let long = long.map(|long| if ask.redact { redact(&long).into_owned() } else { long });
         let fits = |text: &String| {
             let tokens = ask.counter.text(text);
-            // At most half as large: a summary that saves nothing is useless in a test.
+            // The summary must be less than half as large as the text that it replaces. A summary that saves no
+            // tokens is useless in a test.
             tokens < ask.replaces.div_ceil(2)
                 && match ask.limit {
                     Limit::Tokens(limit) => tokens <= limit,
@@ -172,7 +175,7 @@ impl Scripted {
         self
     }
 
-    /// Locks the script. A panic elsewhere cannot leave it inconsistent.
+    /// Locks the script. The lock is used even after a panic, because a panic cannot leave the script inconsistent.
     fn script(&self) -> MutexGuard<'_, ScriptState> {
         self.script.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -245,7 +248,7 @@ fn first_words(message: &Message) -> Option<String> {
     Some(text.split_whitespace().take(6).collect::<Vec<_>>().join(" ").chars().take(60).collect())
 }
 
-/// A gate at which a scripted model waits. Clones are the same gate.
+/// A gate at which a scripted model waits. All clones represent the same gate.
 ///
 /// ```
 /// use epitome::rules::slot::Limit;
@@ -277,7 +280,7 @@ impl Gate {
         Self::default()
     }
 
-    /// Opens the gate for all calls, now and later.
+    /// Opens the gate for all waiting calls and for all later calls.
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -294,7 +297,7 @@ impl Gate {
 }
 
 async fn wait_for(sign: &watch::Sender<bool>) {
-    // It fails only if the sender is gone, and `sign` is the sender.
+    // Waiting fails only if the sender was dropped, and `sign` is the sender.
     let _ = sign.subscribe().wait_for(|value| *value).await;
 }
 

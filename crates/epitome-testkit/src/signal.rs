@@ -2,11 +2,12 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Sends a signal, named as `kill` names it (`INT` or `-INT`), to a process.
+/// Sends a signal to a process. The name of the signal is written as for the program `kill`: `INT` or `-INT`.
 ///
 /// # Panics
 ///
-/// If there is no such process, because the test expected it to run, or no such signal.
+/// If there is no process with this id, because the test expects the process to run. Also if the name of the signal
+/// is unknown.
 pub fn send(name: &str, pid: u32) {
     let signal = match name.trim_start_matches('-') {
         "CONT" => Signal::CONT,
@@ -16,7 +17,7 @@ pub fn send(name: &str, pid: u32) {
         "QUIT" => Signal::QUIT,
         "STOP" => Signal::STOP,
         "TERM" => Signal::TERM,
-        other => panic!("signal {other} is not in this table"),
+        other => panic!("signal {other} is not supported"),
     };
     let process = i32::try_from(pid).ok().and_then(Pid::from_raw).unwrap();
     kill_process(process, signal).unwrap_or_else(|error| panic!("{name} to process {pid}: {error}"));

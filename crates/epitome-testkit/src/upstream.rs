@@ -1,11 +1,16 @@
-//! Imitates the model that an agent works with: a real HTTP server on loopback that rejects what real providers reject.
+//! Imitates the model that an agent works with: a real HTTP server on loopback that rejects the same requests as real
+//! providers.
 //!
-//! It supports chat completions, Responses and Anthropic's messages, whole and streamed. Every request is checked
-//! first, for its shape and its size ([`refuse`]). A valid request is answered by a script of tool calls, reasoning and
-//! text ([`script`], converted to a stream in `events`) with token counts by its own tokenizer (`tally`). A
-//! summarizer's prompt is answered with a summary, and requests for other paths with an echo. The server records the
-//! requests it received, the ones it rejected, and whether those were sent again. It can be configured to be slow, to
-//! go silent, to disconnect or to fail ([`Behavior`]). A server that writes bad summaries is [`crate::provider`].
+//! The server supports chat completions, Responses and Anthropic's messages, both as one document and as a stream. It
+//! first checks the shape and the size of every request ([`refuse`]). It answers a valid request with the next reply
+//! of a script, which consists of tool calls, reasoning and text ([`script`]). The module `events` converts a reply
+//! to a stream, and `tally` counts tokens. If a request contains a summarizer's prompt, the answer is a summary. A
+//! request for another path is answered with an echo of the request.
+//!
+//! The server stores the requests that it received and the reasons of its rejections, and counts the rejected
+//! requests that were sent again. A test can let the server delay its answers ([`Manner::pace`]), stop answering,
+//! disconnect or fail ([`Behavior`]). The module [`crate::provider`] contains a server that can also write bad
+//! summaries.
 
 mod events;
 pub mod refuse;
@@ -29,26 +34,29 @@ use state::UpstreamState;
 /// Configuration of the server.
 #[derive(Debug, Clone)]
 pub struct Manner {
-    /// Largest accepted input, in tokens by its own count.
+    /// Largest accepted input, in tokens as counted by the server.
     pub window: u64,
-    /// Factor of its token count, which is a third of the bytes times this factor.
+    /// Factor for the server's token count. The count is about a third of the bytes, times this factor.
     pub skew: f64,
-    /// After this many requests (first number), the window shrinks to this many tokens (second number).
+    /// A number of requests, and a window in tokens. After this number of requests, the window shrinks to this size.
+    /// `None` if the window does not change.
     pub shrinks: Option<(usize, u64)>,
-    /// Whenever this many requests have passed, one that is not too long is rejected as too long, without a limit in
-    /// the error.
+    /// The number of requests after which the server rejects a request as too long although it fits the window. The
+    /// error then contains no limit, and the server starts to count again. Only a request that fills more than a
+    /// third of the window is rejected in this way. `None` if there are no such rejections.
     pub grumbles: Option<usize>,
-    /// Facts that it is questioned about at the end, each with a name: it answers from what the list contains.
+    /// Facts, as pairs of name and text. If the last text of a request starts with [`script::RECALL`], the answer
+    /// contains the facts that the rest of the request still contains.
     pub facts: &'static [(&'static str, &'static str)],
     /// Texts that every request must contain verbatim.
     pub always: &'static [&'static str],
-    /// A text that no request may contain, because it belongs to another conversation.
+    /// A text that must not be in any request, because it belongs to another conversation.
     pub never: Option<&'static str>,
-    /// The API key that callers must send, if any.
+    /// The API key that callers must send. `None` if no key is required.
     pub key: Option<&'static str>,
-    /// Delay until the first byte of an answer, and between two events of a stream.
+    /// The delay before the first byte of an answer, and the delay between two events of a stream.
     pub pace: (Duration, Duration),
-    /// Number of requests to store; older ones are dropped.
+    /// Maximum number of stored requests. Older requests are dropped.
     pub keeps: usize,
 }
 
@@ -69,29 +77,30 @@ impl Default for Manner {
     }
 }
 
-/// Behavior for a request instead of checking and answering it. A caller may select it with the header `x-act`.
+/// A special behavior for a request, instead of a normal answer. A caller may select the behavior with the header
+/// `x-act`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behavior {
     /// Never answers.
     Silent,
-    /// Sends the beginning of the answer, and then nothing more.
+    /// Sends the beginning of the answer, and then no more bytes.
     Stalls,
     /// Sends the beginning of the answer, and then closes the connection.
     Breaks,
-    /// Status 429, with a `Retry-After` of this many seconds.
+    /// Answers with status 429 and a `Retry-After` header with this number of seconds.
     Busy(u64),
-    /// Status 500.
+    /// Answers with status 500.
     Fails,
-    /// A web page with this status, as from a gateway in front of the provider.
+    /// Answers with this status and a web page, as a gateway in front of the provider does.
     Page(u16),
-    /// Rejects the request as too long, without details.
+    /// Rejects the request as too long. The error does not contain the limit.
     TooLong,
-    /// Rejects the request, independent of its content.
+    /// Rejects the request as invalid, although its content may be valid.
     Refuses,
 }
 
 impl Behavior {
-    /// Returns the act with this name, as in the header `x-act`.
+    /// Returns the behavior with this name, which comes from the header `x-act`. `None` if the name is unknown.
     fn of(name: &str) -> Option<Self> {
         match name {
             "silent" => Some(Self::Silent),
@@ -111,9 +120,9 @@ impl Behavior {
 #[derive(Debug, Clone)]
 pub struct Seen {
     pub method: String,
-    /// Including the query.
+    /// The path, including the query.
     pub path: String,
-    /// Names in lower case, in their original order.
+    /// The headers in their original order, as pairs of name and value. The names are in lower case.
     pub headers: Vec<(String, String)>,
     pub body: Vec<u8>,
 }
@@ -158,35 +167,35 @@ impl Upstream {
         Self { address, state, server: server.abort_handle() }
     }
 
-    /// Returns the value for `base_url`.
+    /// Returns the server's URL for the setting `base_url`.
     pub fn url(&self) -> String {
         format!("{}/v1", self.origin())
     }
 
-    /// Returns the address without a path, as a proxy's upstream setting.
+    /// Returns the server's URL without a path, for the upstream setting of a proxy.
     pub fn origin(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// Sets the behavior for the next request after those already queued.
+    /// Adds a behavior to the end of the queue. Each request uses the first behavior of the queue and removes it.
     pub fn then(&self, act: Behavior) -> &Self {
         self.state().next.push_back(act);
         self
     }
 
-    /// Sets the behavior for all further requests; `None` for normal answers.
+    /// Sets the behavior for all further requests, and removes the queue. `None` means normal answers.
     pub fn always(&self, act: impl Into<Option<Behavior>>) {
         let mut state = self.state();
         state.always = act.into();
         state.next = VecDeque::new();
     }
 
-    /// Sets the delay until the first byte of an answer, and between two events of a stream.
+    /// Sets the delay before the first byte of an answer, and the delay between two events of a stream.
     pub fn pace(&self, first: Duration, between: Duration) {
         self.state().manner.pace = (first, between);
     }
 
-    /// Returns the newest requests, oldest first.
+    /// Returns the stored requests, oldest first.
     pub fn seen(&self) -> Vec<Seen> {
         self.state().seen.iter().cloned().collect()
     }
@@ -196,7 +205,8 @@ impl Upstream {
         self.state().seen.back().cloned()
     }
 
-    /// Returns the number of requests being answered, and of callers that disconnected before the end of their answer.
+    /// Returns two numbers: the requests that are being answered, and the callers that disconnected before the end of
+    /// an answer.
     pub fn in_progress(&self) -> (usize, usize) {
         let state = self.state();
         (state.in_progress, state.hung_up)
@@ -207,7 +217,7 @@ impl Upstream {
         self.state().refused.clone()
     }
 
-    /// Returns the rejections for reasons other than size.
+    /// Returns the reasons of all rejections, except rejections for the size of the request.
     pub fn invalid(&self) -> Vec<String> {
         let wrong = |refusal| match refusal {
             Refusal::Shape(what) => Some(what),
@@ -221,24 +231,25 @@ impl Upstream {
         self.state().repeated
     }
 
-    /// Returns the number of requests, and how many of them were from summarizers.
+    /// Returns two numbers: the agent's requests, and the requests from summarizers.
     pub fn requests(&self) -> (usize, usize) {
         let state = self.state();
         (state.requests, state.summaries)
     }
 
-    /// Returns the number of requests that did not continue the previous one, so that a cache contained only a part of
-    /// them.
+    /// Returns the number of requests that did not begin with the whole previous request. For such a request, a
+    /// prompt cache cannot reuse the whole previous request.
     pub fn restarted(&self) -> usize {
         self.state().restarted
     }
 
-    /// Returns the number of requests without a text that each must contain.
+    /// Returns the number of requests that did not contain all texts of [`Manner::always`].
     pub fn without_required_text(&self) -> usize {
         self.state().without_required_text
     }
 
-    /// Returns the number of requests that contained another conversation's text.
+    /// Returns the number of requests that contained the text [`Manner::never`], which belongs to another
+    /// conversation.
     pub fn foreign(&self) -> usize {
         self.state().foreign
     }

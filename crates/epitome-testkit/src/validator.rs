@@ -1,33 +1,37 @@
-//! Checks what providers reject, independently of the code under test.
+//! Checks lists of messages against the rules of the providers, independently of the code under test.
 //!
-//! It does not use the core's tracking: messages go in, and a list of complaints comes out. The tests below plant
-//! faults to show that each complaint can occur.
+//! The checks do not use the tracking of `epitome_core`. Their input is a list of messages, and their result is a
+//! list of complaints. The tests below plant faults to show that each complaint can occur.
 
 use std::collections::HashMap;
 
 use epitome_core::message::{Message, Part, Role, Seq};
 pub use epitome_core::valid::complaints;
 
-/// Returns complaints about reasoning. The visible part of a tool loop must contain no reasoning, or start with the
-/// loop, or start at a message with its own reasoning.
+/// Returns complaints about reasoning. `log` is the whole session, and `list` is the part of the session that is sent
+/// to a model. The part of a tool loop that is in `list` must meet one of these conditions:
+///
+/// - The part contains no reasoning.
+/// - The part starts with the first message of the loop.
+/// - The part starts with a message that contains reasoning.
 pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
     let mut out = Vec::new();
     let loop_of = loops(log);
     let place: HashMap<Seq, usize> = list.iter().enumerate().map(|(at, m)| (m.seq, at)).collect();
     for message in list.iter().filter(|m| m.role == Role::Assistant && thinks(m)) {
         let Some(start) = loop_of.get(&message.seq) else { continue };
-        // Go back to the start of the visible part of this loop.
+        // Goes back to the first message of this loop that is in `list`.
         let mut first = message;
         let mut at = place[&message.seq];
         while at > 0 {
             let before = &list[at - 1];
-            // A result follows its call, independent of its position in the log.
+            // In `list`, a result follows its call, whatever the result's position in the log is.
             if before.role == Role::Tool {
                 at -= 1;
                 continue;
             }
             if loop_of.get(&before.seq) != Some(start) {
-                // A reply logged in pieces has the position of its first piece.
+                // A reply that was logged in several pieces has the `seq` of its first piece.
                 if before.role == Role::Assistant && thinks(before) {
                     first = before;
                 }
@@ -40,7 +44,7 @@ pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
         }
         if first.seq != *start && !thinks(first) {
             out.push(format!(
-                "the loop of message {} is entered at {}, past its reasoning",
+                "the list contains the tool loop of message {} only from message {} on, without its first reasoning",
                 message.seq, first.seq
             ));
         }
@@ -48,11 +52,12 @@ pub fn reasoning_complaints(list: &[Message], log: &[Message]) -> Vec<String> {
     out
 }
 
-/// Returns, for each message inside a tool loop that began with reasoning, the loop's first message.
+/// Finds the tool loops that start with reasoning. Maps each message of such a loop to the first message of the loop.
 fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
     let mut out = HashMap::new();
     let mut current: Option<Seq> = None;
-    // Author and id of open calls: two agents may use the same id.
+    // The author and the id of each call without a result. The author is needed because two agents may use the same
+    // id.
     let mut open: Vec<(Option<&str>, &str)> = Vec::new();
     for message in log {
         let words = says_something(message);
@@ -71,7 +76,7 @@ fn loops(log: &[Message]) -> HashMap<Seq, Seq> {
             open.clear();
         }
         let reply = message.role == Role::Assistant;
-        // A call that repeats an open one does not count.
+        // If a call with the same author and id is still without a result, the new call does not count.
         let mut calls = false;
         for call in message.calls().filter(|_| reply) {
             let call = (message.author.as_deref(), &*call.id);

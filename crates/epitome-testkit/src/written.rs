@@ -10,7 +10,7 @@ use epitome_terminal::show::Show;
 pub struct Written(Arc<Mutex<Vec<u8>>>);
 
 impl Written {
-    /// Returns a [`Show`] without a process, and the buffers of its standard output and standard error.
+    /// Returns a [`Show`] that writes to two buffers, and these buffers: standard output and standard error.
     pub fn show(json: bool) -> (Show, Self, Self) {
         let (out, errors) = (Self::default(), Self::default());
         (Show::plain(Box::new(out.clone()), Box::new(errors.clone()), json), out, errors)

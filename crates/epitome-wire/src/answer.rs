@@ -1,7 +1,7 @@
-//! Defines the call of a model: the question, the answer, and the part of the answer that was read so far.
+//! Defines the types for a call of a model: the question, the answer, and an answer that is only partly read.
 //!
-//! Each format defines how a question is written and how an event is read ([`Format`](crate::Format)). The
-//! caller sends the request and waits for the reply.
+//! Each [`Format`](crate::Format) defines how a question is written and how an event of the answer is read. The
+//! code that uses these types sends the request and waits for the reply.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::usage::{PartialUsage, TokenUsage};
 /// Maximum number of alternative answers (`choices`) to one request that are tracked.
 const MAX_CHOICES: usize = 1_024;
 
-/// The data of the last event of a stream, at providers that send one.
+/// The data of the event that marks the end of a stream. Some providers do not send this event.
 const DONE: &[u8] = b"[DONE]";
 
 /// Returns whether this event ends the stream.
@@ -35,8 +35,8 @@ pub struct Question<'a> {
     pub tokens: Tokens,
     /// Maximum number of output tokens.
     pub max_output: Tokens,
-    /// The name of the field for that maximum: one of those that the format's [`About`](crate::format::About)
-    /// lists.
+    /// The name of the request field for `max_output`. It is one of the names in
+    /// [`About::limit_names`](crate::format::About::limit_names).
     pub limit_field: &'static str,
     /// Whether the answer is streamed.
     pub stream: bool,
@@ -58,23 +58,24 @@ pub struct Answer {
 /// An answer that is being read.
 #[derive(Debug, Default)]
 pub struct PartialAnswer {
-    /// The text so far.
+    /// The text that was read so far.
     pub text: String,
-    /// Why the answer ended, if the provider said so.
+    /// Why the answer ended. `None` if the provider has not reported it.
     pub finish: Option<Finish>,
-    /// The token counts so far.
+    /// The token counts that were read so far.
     pub usage: PartialUsage,
     /// Whether the model called a tool instead of answering.
     pub calls_tool: bool,
     /// Whether the provider marked the end of the answer.
     pub ended: bool,
-    /// The alternative answers that have started, except the first.
+    /// The indexes of the alternative answers that have started. The first answer, with the index 0, is not
+    /// included.
     started: BTreeSet<u64>,
-    /// The alternative answers that have ended, including the first.
+    /// The indexes of the alternative answers that have ended. The first answer, with the index 0, is included.
     finished: BTreeSet<u64>,
 }
 
-/// What to do after reading an event or a body.
+/// What the caller must do after an event or a body was read.
 #[derive(Debug, PartialEq)]
 pub enum ReadStatus {
     /// Continue reading.
@@ -99,13 +100,14 @@ impl PartialAnswer {
         }
     }
 
-    /// Returns whether the answer was read completely. Some servers end a chat stream with the last stop
-    /// reason and send no further event.
+    /// Returns whether the answer was read completely. An answer is complete if the provider marked its end, or
+    /// if the first answer and all alternative answers that have started have a stop reason. Some servers send
+    /// no other end mark.
     pub fn is_complete(&self) -> bool {
         self.ended || (self.finished.contains(&0) && self.started.is_subset(&self.finished))
     }
 
-    /// Returns the answer as far as it was read. The text is empty if the model called a tool.
+    /// Returns the answer with the content that was read so far. The text is empty if the model called a tool.
     pub fn answer(self) -> Answer {
         let complete = self.is_complete();
         let text = if self.calls_tool { String::new() } else { self.text };
@@ -113,7 +115,7 @@ impl PartialAnswer {
     }
 }
 
-/// Returns the `type` of an object, by which most formats distinguish events and items.
+/// Returns the `type` of an object. Most formats distinguish events and items by their `type`.
 pub(crate) fn kind(value: &Value) -> &str {
     value.get("type").and_then(Value::as_str).unwrap_or_default()
 }
@@ -123,7 +125,7 @@ pub(crate) fn has_failed(body: &Value) -> bool {
     body.get("error").is_some_and(|error| !error.is_null())
 }
 
-/// Returns the text of a field, or an empty string.
+/// Returns the text of a field. The result is an empty string if the field is missing or is not text.
 pub(crate) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }

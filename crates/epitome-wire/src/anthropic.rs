@@ -1,8 +1,9 @@
-//! Implements Anthropic's Messages format: two alternating sides, each message a list of blocks.
+//! Implements Anthropic's Messages format. User and assistant messages alternate, and each message is a list of
+//! blocks.
 //!
-//! The system prompt is a field of the request and not a message. Here it is read and written as a message
-//! with the role `system`. Blocks of unknown types, such as those of tools that run at the provider, are
-//! stored in the residue of their message.
+//! In this format, the system prompt is a field of the request and not a message. This module reads and writes
+//! it as a message with the role `system`. Blocks of unknown types are stored in the residue of their message.
+//! Blocks of tools that run at the provider are an example.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
@@ -46,8 +47,8 @@ static ABOUT: About = About {
         headers: &[("anthropic-version", "2023-06-01")],
     }),
     relevant_words: &[("message_start", ""), ("message_delta", ""), ("message_stop", ""), ("error", "")],
-    // Accepts reasoning that Anthropic signed, and media in results. Reasoning with an id comes from another
-    // provider.
+    // The provider accepts reasoning that Anthropic signed, and media in tool results. Reasoning with an id
+    // comes from another provider and is not sent.
     limits: FormatLimits {
         max_id_length: 64,
         accepts_media,
@@ -83,7 +84,7 @@ impl Format for Anthropic {
         if has("system") || has("anthropic_version") || tools.iter().any(schema) {
             return Some(RequestHint::Certain);
         }
-        // Anthropic never has a system message in the list.
+        // A request to Anthropic never has a system message in its list.
         let claude = request.get("model").is_some_and(|model| model.starts_with("\"claude"));
         let own = claude || ["stop_sequences", "thinking", "top_k"].into_iter().any(has);
         (own && !system_in_list).then_some(RequestHint::Likely)
@@ -122,8 +123,9 @@ impl Format for Anthropic {
         vec![json!({ "role": role, "content": content })]
     }
 
-    /// Writes the request fields. The sides alternate and the user is first. A reply's reasoning stays in its
-    /// position. A later system message becomes a note on the user's side.
+    /// Writes the request fields. User and assistant messages alternate, and the first message is a user
+    /// message. The reasoning in a reply stays at its position. A system message that comes later in the list
+    /// becomes a note in a user message.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.limits);
         let (mut system, mut turns) = (Vec::new(), Vec::<(&str, Vec<Value>)>::new());
@@ -131,8 +133,8 @@ impl Format for Anthropic {
         for message in messages {
             let lost = has_unsent_block(message);
             let Some(mut message) = fitter.fit(message) else { continue };
-            // If part of a turn's reasoning is removed, the rest must be removed too: providers reject
-            // reasoning that begins in the middle.
+            // If some reasoning of a turn is removed, the rest of the turn's reasoning must be removed too.
+            // Providers reject reasoning whose beginning is missing.
             drops_reasoning = match message.role {
                 Role::Assistant => drops_reasoning || lost,
                 Role::Tool => drops_reasoning,
@@ -142,8 +144,9 @@ impl Format for Anthropic {
             let role = message.role;
             for part in &mut message.parts {
                 match part {
-                    // Anthropic rejects trailing whitespace in the last reply. The result must not depend on
-                    // whether a reply is the last, so all are trimmed.
+                    // Anthropic rejects a request whose last message is a reply that ends in whitespace. All
+                    // replies are trimmed, because a reply must be written in the same way whether or not it is
+                    // the last message.
                     Part::Text { text } if role == Role::Assistant => text.truncate(text.trim_end().len()),
                     Part::Text { text } if role.is_system() && !in_system => {
                         text.insert_str(0, LATER_SYSTEM_PREFIX);
@@ -152,8 +155,8 @@ impl Format for Anthropic {
                 }
             }
             message.parts.retain(|part| !drops_reasoning || !matches!(part, Part::Thinking { .. }));
-            // Results come before all other blocks of the user's side. The order of a reply stays, because
-            // reasoning between text and calls must be sent back unchanged.
+            // In a user message, tool results come before all other blocks. The order of the blocks in a reply
+            // does not change, because reasoning between text and calls must be sent back unchanged.
             message.parts.sort_by_key(|part| !matches!(part, Part::ToolResult(_)));
             let mut blocks: Vec<Value> = message.parts.iter().map(encode_block).collect();
             if in_system {
@@ -163,7 +166,8 @@ impl Format for Anthropic {
             let side = if message.role == Role::Assistant { "assistant" } else { "user" };
             match turns.last_mut() {
                 Some((last, merged)) if *last == side => {
-                    // The two replies become one, which must begin with the leading reasoning of both.
+                    // Two messages are merged into one. If they are replies, the reasoning at the start of both
+                    // replies must be at the start of the merged reply.
                     let leading =
                         |blocks: &[Value]| blocks.iter().take_while(|block| is_reasoning(block)).count();
                     let (at, count) = (leading(merged), leading(&blocks));
@@ -186,7 +190,7 @@ impl Format for Anthropic {
         fields
     }
 
-    /// Returns the blocks of an Anthropic message; a string counts as one block.
+    /// Returns the blocks of an Anthropic message. Content that is a string counts as one block.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         let role = match self::text(value, "role") {
             "assistant" => Role::Assistant,
@@ -207,10 +211,10 @@ impl Format for Anthropic {
             }
             let empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
             parts.retain(|part| !empty(part));
-            // A blank text inside a result is rejected in any position.
+            // Anthropic rejects a blank text at any position in a tool result.
             let nested = block.get("content").and_then(Value::as_array).into_iter().flatten();
             let misplaced = match kind(block) {
-                // No part was read from these if they are on the wrong side.
+                // If a block of these types is in a message of the wrong role, no part was read from the block.
                 "tool_use" | "tool_result" | "thinking" | "redacted_thinking" => parts.is_empty(),
                 "image" | "document" | "search_result" => role != Role::User,
                 kind => role == Role::System && kind != "text",
@@ -221,8 +225,8 @@ impl Format for Anthropic {
         pieces.collect()
     }
 
-    /// Splits a message that was merged from several, at each summary of Epitome and where the flags of the
-    /// blocks change.
+    /// Splits a message that was merged from several messages: before and after each summary that Epitome
+    /// wrote, and before each block whose flags differ from the flags of the block before it.
     fn split(&self, message: &Message, wire: &Value) -> Result<Option<Vec<MergedMessage>>> {
         let (Some(fields), Some(blocks)) = (wire.as_object(), wire.get("content").and_then(Value::as_array))
         else {
@@ -287,7 +291,7 @@ impl Format for Anthropic {
         let inside = |field: &str| event.get(field).unwrap_or(&Value::Null);
         match kind(event) {
             "message_start" => self.read_usage(inside("message"), &mut partial.usage),
-            // Empty in all observed cases; any content here belongs to the text.
+            // This text was empty in all observed answers. If it is not empty, it belongs to the answer's text.
             "content_block_start" => partial.text.push_str(text(inside("content_block"), "text")),
             "content_block_delta" if kind(inside("delta")) == "text_delta" => {
                 partial.text.push_str(text(inside("delta"), "text"));
@@ -302,14 +306,14 @@ impl Format for Anthropic {
             }
             "error" => return ReadStatus::Failed(event.clone()),
             "" => return ReadStatus::Unexpected,
-            // Pings, ends of blocks, and unknown future events.
+            // Pings, ends of blocks and events of unknown types are ignored.
             _ => {}
         }
         ReadStatus::Continue
     }
 
-    /// A streamed answer reports its usage in two events. The numbers are cumulative, and some servers fill
-    /// in only one of the events, so the larger number is used.
+    /// A streamed answer reports its token counts in two events. The counts are cumulative, and some servers
+    /// report a count in only one of the two events. So the larger count is used.
     fn read_usage(&self, reply: &Value, sums: &mut PartialUsage) {
         let Some(usage) = reply.get("usage") else { return };
         let counts = [
@@ -331,7 +335,8 @@ impl Format for Anthropic {
     }
 }
 
-/// Reads a block. Unknown blocks, and blocks that are not allowed in this role, are ignored.
+/// Reads a block. Blocks of unknown types, and blocks that are not allowed in a message of this role, are
+/// ignored.
 fn read_block(role: Role, block: &Object, parts: &mut Vec<Part>) -> Result<()> {
     let kind = field::name(block, "type")?;
     match (kind, role) {
@@ -378,7 +383,7 @@ fn read_result(block: &Object) -> Result<Vec<Content>> {
     Ok(content)
 }
 
-/// Reads the blocks of content that is not a string.
+/// Reads each block of the field `content`. The field must be a list, null or missing.
 fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
     match fields.get("content") {
         None | Some(Value::Null) => Ok(()),
@@ -387,7 +392,7 @@ fn each_block(fields: &Object, read: impl FnMut(&Object) -> Result<()>) -> Resul
     }
 }
 
-/// Reads text and media blocks, which occur in messages, results and documents.
+/// Reads a text block or a media block. Messages, tool results and documents contain such blocks.
 fn read_content(block: &Object, push: &mut dyn FnMut(Content)) -> Result<()> {
     match field::name(block, "type")? {
         "text" => push(Content::Text { text: field::text(block, "text")?.to_owned() }),
@@ -424,7 +429,7 @@ fn read_source(source: &Object, mime: &str, push: &mut dyn FnMut(Content)) -> Re
     Ok(())
 }
 
-/// Reads the texts of a document or a search result. Their other fields stay in the residue.
+/// Reads the texts of a document or a search result. The other fields stay in the residue of the message.
 fn read_texts(block: &Object, push: &mut dyn FnMut(Content)) {
     let content = block.get("content").unwrap_or(&Value::Null);
     let blocks = content.as_array().into_iter().flatten().filter(|block| kind(block) == "text");
@@ -480,16 +485,17 @@ fn encode_media(media: &Media) -> Value {
 fn accepts_media(media: &Media) -> bool {
     let supported = media::is_common_image(media) || media.mime == "application/pdf";
     match &media.source {
-        // OpenAI's file ids begin with this prefix; Anthropic does not recognise them.
+        // OpenAI's file ids begin with this prefix. Anthropic does not recognise these ids.
         MediaSource::File(id) => !id.starts_with("file-"),
         MediaSource::Url(url) => url.starts_with("http") && supported,
         MediaSource::Base64(_) => supported,
     }
 }
 
-/// Returns whether a reply with reasoning contained blocks that are not sent, such as those of tools that run
-/// at the provider. The reasoning refers to these blocks and must not be sent without them. The blocks are
-/// not sent because no context counts their tokens: search results can be larger than the whole conversation.
+/// Returns whether the message is a reply that was received with reasoning and with blocks that are not sent.
+/// For example, blocks of tools that run at the provider are not sent. The reasoning refers to these blocks, so
+/// it must not be sent without them. The blocks are not sent because contexts do not count their tokens, and
+/// search results can be larger than the whole conversation.
 fn has_unsent_block(message: &Message) -> bool {
     let thinks = message.parts.iter().any(|part| matches!(part, Part::Thinking { .. }));
     if !thinks || message.role != Role::Assistant || message.wire.is_none() {
@@ -511,7 +517,8 @@ fn set_finish(partial: &mut PartialAnswer, from: &Value) {
         partial.calls_tool = reason == "tool_use";
         partial.finish = Some(match reason {
             "end_turn" | "stop_sequence" => Finish::Complete,
-            // The answer is incomplete: it reached a limit, or it was paused and expects a continuation.
+            // The answer is incomplete. It reached a limit, or the provider paused it and expects a request to
+            // continue.
             "max_tokens" | "model_context_window_exceeded" | "pause_turn" => Finish::Length,
             "refusal" => Finish::Filtered,
             _ => Finish::Unknown,

@@ -1,10 +1,16 @@
-//! Reads a whole request, or a bare list, and writes it again with a shorter list.
+//! Reads a whole request, or a bare list of messages, and writes it again with other messages.
 //!
-//! A proxy that condenses receives a client's request and forwards it with other messages. Everything else in
-//! the request stays byte for byte: other fields, their order, their numbers. So does every unchanged message;
-//! [`writer`] finds these. [`read`] parses a body. [`flat`] writes a flat list, [`turns`] a list of two
-//! alternating sides. [`cache_marks`] handles cache marks. `fit` defines what a provider accepts, as for all
-//! other requests.
+//! The proxy receives a client's request, condenses the messages, and forwards the request. The rest of the
+//! request stays byte for byte as received: the other fields, their order and the spelling of their numbers.
+//! Each unchanged message also stays byte for byte.
+//!
+//! - [`read`] parses a request.
+//! - [`writer`] decides whether a message is written as received or is encoded.
+//! - [`flat`] writes a flat list, in which messages of one role may follow each other.
+//! - [`turns`] writes a list in which user and assistant messages alternate.
+//! - [`cache_marks`] moves the cache marks of removed messages to the summary.
+//!
+//! As for all other requests, the module `fit` defines what a provider accepts.
 
 use std::ops::Range;
 
@@ -20,12 +26,12 @@ mod read;
 mod turns;
 mod writer;
 
-/// Whether Epitome's own fields (its flags) stay on outgoing messages.
+/// Whether Epitome's own fields, which contain its flags, stay in outgoing messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnFields {
-    /// They stay, so that a later condensation still finds the pinned messages.
+    /// The fields stay, so that a later condensation still finds the pinned messages.
     Keep,
-    /// They are removed, because strict gateways reject unknown fields.
+    /// The fields are removed, because strict gateways reject unknown fields.
     Strip,
 }
 
@@ -53,28 +59,31 @@ pub enum OwnFields {
 pub struct Body {
     text: String,
     dialect: Dialect,
-    /// All fields, including the list's, with their positions; `None` for a bare list.
+    /// All fields of the request, including the list, with the byte range of each value. `None` for a bare
+    /// list.
     fields: Option<Vec<(String, Range<usize>)>>,
-    /// Position of the list.
+    /// The byte range of the list in `text`.
     list: Range<usize>,
-    /// Positions of its items.
+    /// The byte ranges of the list's items in `text`.
     items: Vec<Range<usize>>,
-    /// The system prompt from its own field, in the form of a wire message.
+    /// The system prompt from the request's system field, as a wire message. `None` if there is no such field.
     system: Option<String>,
     messages: Vec<Message>,
-    /// The origin of each message.
+    /// The origin of each message in `messages`.
     origins: Vec<Origin>,
     model: Option<String>,
-    /// The type of an item that refers to history stored elsewhere.
+    /// The type of the first item that refers to history stored at the provider. `None` if there is no such
+    /// item.
     reference: Option<&'static str>,
 }
 
 /// The part of the body from which a message was read.
 #[derive(Debug, Clone, PartialEq)]
 struct Origin {
-    /// The items of the list; empty for the system prompt from its own field.
+    /// The indexes of the list's items. Empty for the system prompt from the request's system field.
     items: Range<usize>,
-    /// The blocks of the item, if it contains several messages.
+    /// The indexes of the message's blocks, if the item contains several messages. `None` if it contains only
+    /// one.
     blocks: Option<Range<usize>>,
 }
 
@@ -85,7 +94,8 @@ impl Origin {
 }
 
 impl Body {
-    /// Parses a request or a list. If `dialect` is `None`, it is detected from the request's shape.
+    /// Parses a request or a bare list of messages. If `dialect` is `None`, the dialect is detected from the
+    /// shape of the request.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -107,25 +117,26 @@ impl Body {
         &self.text
     }
 
-    /// Returns its messages; the system prompt is first, even if it has its own field. Each message's `seq` is
-    /// its position in this list, by which [`Body::with_messages`] recognises it. Other data of the received
-    /// JSON stays in the body.
+    /// Returns the messages of the request. A system prompt that has its own request field is the first
+    /// message. The `seq` of each message is its position in this list, from 1; [`Body::with_messages`]
+    /// recognises a message by its `seq`. Data of the received JSON that a message cannot represent stays in
+    /// the body.
     pub fn messages(&self) -> &[Message] {
         &self.messages
     }
 
-    /// Returns the requested model.
+    /// Returns the name of the requested model. `None` if the request contains no name.
     pub fn model(&self) -> Option<&str> {
         self.model.as_deref()
     }
 
-    /// Returns the maximum number of output tokens, if the request sets it.
+    /// Returns the maximum number of output tokens. `None` if the request does not set a maximum.
     pub fn max_output(&self) -> Option<Tokens> {
         let keys = ["max_completion_tokens", "max_output_tokens", "max_tokens"];
         keys.into_iter().find_map(|key| self.value(key)?.as_u64())
     }
 
-    /// Counts the tokens that are sent in addition to the messages: the tools, and the schema of the answer.
+    /// Counts the tokens of the tools and of the answer's schema, which are sent in addition to the messages.
     pub fn extra_tokens(&self, counter: &Counter) -> Tokens {
         let tools = ["tools", "functions"].into_iter().filter_map(|key| self.field(key));
         let tools = tools.flat_map(|tools| serde_json::from_str::<Vec<Value>>(tools).unwrap_or_default());
@@ -136,8 +147,9 @@ impl Body {
             .fold(counter.tools(&tools), |sum, schema| sum.saturating_add(counter.text(&schema.to_string())))
     }
 
-    /// Returns the name of the field, or the type of the item, that refers to history stored at the provider
-    /// or encrypted by it. Such a request cannot be condensed, because it does not contain its whole history.
+    /// Returns the name of the request field, or the type of the list item, that refers to history which the
+    /// provider stores or has encrypted. A request with such a field or item cannot be condensed, because the
+    /// request does not contain its whole history. `None` if there is no such field or item.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -152,10 +164,11 @@ impl Body {
         fields.iter().find(is_set).copied().or(self.reference)
     }
 
-    /// Returns the same request with these messages in place of its own.
+    /// Returns the same request with these messages instead of the received messages.
     ///
-    /// Its own unchanged messages are written byte for byte as received. Messages that are changed, new, or
-    /// invalid for a strict provider are written from their parts. Everything else in the request stays.
+    /// Received messages that are unchanged are written byte for byte as received. Messages that are changed,
+    /// new or invalid for a strict provider are encoded from their parts. The rest of the request does not
+    /// change.
     pub fn with_messages(&self, messages: &[Message], own_fields: OwnFields) -> String {
         match self.dialect.0.about().encode_block {
             Some(encode_block) => turns::rewrite(self, messages, own_fields, encode_block),
@@ -163,7 +176,7 @@ impl Body {
         }
     }
 
-    /// Returns the same request without Epitome's own fields and otherwise unchanged.
+    /// Returns the same request without Epitome's own fields. The rest of the request does not change.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -186,9 +199,10 @@ impl Body {
         raw::apply_edits(&self.text, items.chain(system).collect())
     }
 
-    /// Converts the positions of the first and last message in [`Body::messages`] to positions in the request's
-    /// list. All positions start at 1. They differ if the system prompt has its own field, or if several items
-    /// form one reply.
+    /// Converts a range of messages to a range of items in the request's list. `covers` contains the positions
+    /// of the first and the last message of the range in [`Body::messages`]. All positions start at 1. A
+    /// message's position in the request's list may differ, because the system prompt may have its own request
+    /// field, and because several items may form one reply.
     ///
     /// ```
     /// use epitome_wire::Body;
@@ -209,18 +223,18 @@ impl Body {
         self.origins.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    /// Returns the message as it was read, if the body has one with this number.
+    /// Returns the received message with this number. `None` if the body has no such message.
     fn message(&self, seq: Seq) -> Option<&Message> {
         self.messages.get(usize::try_from(seq).ok()?.checked_sub(1)?)
     }
 
-    /// Returns the texts of the list's items as received.
+    /// Returns the received texts of these items of the list.
     fn texts(&self, items: Range<usize>) -> impl Iterator<Item = &str> {
         let ranges = self.items.get(items).unwrap_or_default().iter();
         ranges.filter_map(|range| self.text.get(range.clone()))
     }
 
-    /// Returns the position of a field's value. Of duplicates, the last one is used.
+    /// Returns the byte range of a field's value. If the field occurs several times, the last value is used.
     fn field_range(&self, name: &str) -> Option<Range<usize>> {
         let fields = self.fields.as_ref()?;
         fields.iter().rev().find(|(key, _)| key == name).map(|(_, range)| range.clone())

@@ -1,5 +1,6 @@
 //! Defines what chat completions accept and how their answers are read. Most servers use this format, so its
-//! rules are the defaults of [`Format`](crate::Format). `openai` reads and writes its messages.
+//! rules are the defaults of [`Format`](crate::Format). The module `openai` reads and writes the messages of
+//! this format.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::MediaSource;
@@ -9,7 +10,7 @@ use crate::answer::{PartialAnswer, text};
 use crate::fit::FormatLimits;
 use crate::media;
 
-/// What chat completions accept: no reasoning, and results in text only.
+/// What chat completions accept. Messages must not contain reasoning, and tool results must be text.
 pub(crate) const LIMITS: FormatLimits = FormatLimits {
     // The provider rejects longer ids: "Expected a string with maximum length 40".
     max_id_length: 40,
@@ -19,18 +20,18 @@ pub(crate) const LIMITS: FormatLimits = FormatLimits {
         }
         MediaSource::Base64(_) => media::is_accepted_by_openai(media),
         MediaSource::Url(_) => media::is_image(media) && media::is_accepted_by_openai(media),
-        // Anthropic's file ids begin with this prefix; OpenAI does not recognise them.
+        // Anthropic's file ids begin with this prefix. OpenAI does not recognise these ids.
         MediaSource::File(id) => !media::is_image(media) && !id.starts_with("file_"),
     },
     media_in_results: false,
     received_media_in_results: false,
     accepts_reasoning: |_, _| false,
-    // A client that sends reasoning uses a server that requires it back.
+    // If a client sends reasoning, its server requires that requests contain this reasoning.
     forwards_reasoning: true,
     has_item_ids: false,
 };
 
-/// Appends the text of a message or of a delta. `None` if the content has an unexpected type.
+/// Appends the text of a message, or of a delta of a stream. `None` if the content has an unexpected type.
 pub(crate) fn append_text(partial: &mut PartialAnswer, message: &Value) -> Option<()> {
     match message.get("content") {
         None | Some(Value::Null) => {}
@@ -44,7 +45,8 @@ pub(crate) fn append_text(partial: &mut PartialAnswer, message: &Value) -> Optio
     Some(())
 }
 
-/// Stores the stop reason, if there is one. A refusal stays a refusal whatever the reason is.
+/// Stores the stop reason, if there is one. An answer that is already marked as filtered stays filtered,
+/// whatever the stop reason is.
 pub(crate) fn set_finish(partial: &mut PartialAnswer, choice: &Value) {
     let reason = text(choice, "finish_reason");
     if reason.is_empty() {
@@ -66,8 +68,8 @@ fn finish_of(reason: &str) -> Finish {
     }
 }
 
-/// Returns the error in a body or an event: at the top level, in its first choice, or as the stop reason. The
-/// text before the error may be part of an answer.
+/// Returns the error in a body or an event. The error may be at the top level, in the first choice, or in the
+/// stop reason of the first choice. `None` if there is no error.
 pub(crate) fn failure(body: &Value) -> Option<Value> {
     let with_error = |object: &Value| match object.get("error")? {
         Value::Object(error) => (!error.is_empty()).then(|| object.clone()),
@@ -84,8 +86,8 @@ pub(crate) fn failure(body: &Value) -> Option<Value> {
 
 /// Returns whether this stop reason means a failure.
 fn is_failure(reason: &str) -> bool {
-    // `error` is from OpenRouter, `network_error` from Zhipu, `malformed_function_call` from Gemini, `abort`
-    // from vLLM; the longest is from DeepSeek.
+    // OpenRouter sends `error`. Zhipu sends `network_error`. Gemini sends `malformed_function_call`. vLLM sends
+    // `abort`. DeepSeek sends `insufficient_system_resource`.
     let failures =
         ["abort", "aborted", "cancelled", "canceled", "timeout", "failed", "insufficient_system_resource"];
     reason.contains("error") || reason.starts_with("malformed_") || failures.contains(&reason)

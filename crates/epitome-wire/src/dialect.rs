@@ -1,7 +1,7 @@
-//! Defines the handle to a format.
+//! Defines [`Dialect`], the handle to a format.
 //!
-//! Other modules implement its operations: `registry` finds a format, `reader` reads messages, `restore`
-//! writes them as they were received.
+//! Other modules implement the operations of [`Dialect`]: `registry` finds a format, `reader` reads messages,
+//! and `restore` writes messages as they were received.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -15,17 +15,17 @@ use crate::format::Format;
 
 /// A provider's wire format.
 ///
-/// A small handle to a [`Format`], found by name: `"openai".parse()`.
+/// This is a small handle to a [`Format`]. To find a dialect by its name, parse the name: `"openai".parse()`.
 #[derive(Clone, Copy)]
 pub struct Dialect(pub(crate) &'static dyn Format);
 
 impl Dialect {
-    /// Returns its name in flags and settings.
+    /// Returns the dialect's name in command-line flags and settings.
     pub fn name(self) -> &'static str {
         self.0.about().name
     }
 
-    /// Returns the names as a phrase: `openai, responses and anthropic`.
+    /// Returns the names of these dialects as a phrase, such as `openai, responses and anthropic`.
     pub fn names(dialects: &[Self]) -> String {
         let names: Vec<&str> = dialects.iter().map(|dialect| dialect.name()).collect();
         match names.split_last() {
@@ -41,15 +41,21 @@ impl Dialect {
 
     /// Returns the request fields that contain these messages, ready to send.
     ///
-    /// The list must come from the core's view, so that call pairs and order are valid. The fields are
-    /// `{"messages"}` for chat and for Epitome's own format, `{"input"}` for Responses, with `instructions`
-    /// if the messages came from that field, and `{"system", "messages"}` for Anthropic. If a list only grew
-    /// at its end, it is written as before except for its last message.
+    /// The list must come from [`epitome_core::view`], which makes its order and its pairs of calls and results
+    /// valid. The names of the fields are:
+    ///
+    /// - `messages` in chat completions and in Epitome's own format.
+    /// - `input` in Responses. A first message that was received in the field `instructions` is written to this
+    ///   field.
+    /// - `system` and `messages` in Anthropic's format.
+    ///
+    /// If a caller appends messages to the list, the earlier messages are written as before. Only the message
+    /// that was the last may change, because appended messages may be merged into it.
     pub fn write(self, messages: &[Message]) -> Map<String, Value> {
         self.0.write(messages)
     }
 
-    /// Reads one wire message with its flags. Data that the message type cannot represent is ignored.
+    /// Reads one wire message with its flags. Data that the type [`Message`] cannot represent is ignored.
     pub(crate) fn read_message(self, wire: &Value) -> Result<Message, DialectError> {
         let mut message = self.0.read(wire)?;
         if let Some(fields) = wire.as_object().filter(|_| !self.0.about().is_native) {

@@ -1,23 +1,25 @@
-//! Parses the body of a provider's error, in all observed forms.
+//! Parses the body of a provider's error, in all forms that were observed.
 //!
 //! Providers put arbitrary text into error messages, including the prompt. This module searches the start of
-//! the message for typical phrases and numbers, and never forwards the text. Model calls decide what a status
-//! and these phrases mean together for their own requests; [`too_long`] decides it for forwarded requests.
+//! the message for typical phrases and numbers, and never forwards the text. The HTTP status and these phrases
+//! together show the reason for the error. For a forwarded request, [`too_long`] decides whether the request
+//! was too long. For Epitome's own requests, the code of the model call decides this.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
 
-/// Maximum number of characters of a provider's message that are examined: the reason comes first, quoted
-/// text after it.
+/// Maximum number of characters of a provider's message that are examined. The reason comes first in a message,
+/// and quoted text comes after the reason.
 const MAX_CHARS_READ: usize = 400;
 
-/// Error codes for requests that are too long. The last two mean too many messages, or a single message that
-/// is too long.
+/// Error codes for requests that are too long. `array_above_max_length` means that there are too many messages,
+/// and `string_above_max_length` means that a single message is too long.
 const TOO_LONG_CODES: &str = "context_length_exceeded|exceed_context_size_error|request_too_large|array_above_max_length|\
     string_above_max_length";
 
-/// Phrases in errors for requests that are too long: from OpenAI and Anthropic; from Gemini, xAI, Moonshot,
-/// Zhipu, Qwen, Copilot and Cohere; from SGLang, Ollama, LM Studio, text-generation-inference and LiteLLM.
+/// Phrases in errors for requests that are too long. These providers and servers use them: OpenAI, Anthropic,
+/// Gemini, xAI, Moonshot, Zhipu, Qwen, Copilot, Cohere, SGLang, Ollama, LM Studio, text-generation-inference
+/// and LiteLLM.
 const TOO_LONG_PHRASES: &str = "prompt is too long|maximum context length|context limit|context window|context size|\
     input tokens exceed|too many input tokens|input is too long|reduce the length of the messages|\
     exceeds the maximum number of tokens|maximum prompt length|exceeded model token limit|prompt exceeds max length|\
@@ -25,19 +27,20 @@ const TOO_LONG_PHRASES: &str = "prompt is too long|maximum context length|contex
     longer than the model's context length|exceeds the context length|exceeds context length|\
     greater than the context length|`inputs` tokens + `max_new_tokens`|contextwindowexceedederror";
 
-/// Phrases before the number of tokens sent.
+/// Phrases that come directly before the number of input tokens that were sent.
 const BEFORE_INPUT: &str = "resulted in|too long:|your request has|exceed context limit:|contains at least|prompt contains|\
     request contains|token count (|token count of|the input (|given:|keep the first";
 
-/// Phrases before a number of tokens sent that may include the tokens reserved for the answer.
+/// Phrases that come directly before the number of tokens that were sent. This number may include the tokens
+/// reserved for the answer.
 const BEFORE_SENT: &str = "requested a total of|requested about|requested:|requested|request (";
 
-/// Phrases before the number of tokens allowed.
+/// Phrases that come directly before the maximum number of tokens.
 const BEFORE_LIMIT: &str = ": limit|maximum context length is|maximum context length of|maximum context length:|\
     maximum prompt length is|configured limit of|the limit of|model token limit:|context size (|context window of|\
     context length of only|context length of|context length (|tokens allowed (|tokens allowed|must be <=|should be [1,|>";
 
-/// Phrases after the number of tokens reserved for the answer.
+/// Phrases that come directly after the number of tokens reserved for the answer.
 const AFTER_OUTPUT: &str =
     "in the completion|for the completion|in the output|output tokens|`max_new_tokens`";
 
@@ -52,39 +55,42 @@ pub struct ErrorText {
     limit: Option<Tokens>,
 }
 
-/// The numbers in an error, as the provider counts tokens.
+/// The numbers of tokens in an error, as counted by the provider. `None` if the error does not contain the
+/// number.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ErrorSizes {
-    /// Tokens sent. They include the tokens reserved for the answer if `output` is set and `is_input` is
-    /// false.
+    /// The number of tokens that were sent. If `output` is set and `is_input` is false, the number includes the
+    /// tokens reserved for the answer.
     pub sent: Option<Tokens>,
-    /// Tokens allowed.
+    /// The maximum number of tokens.
     pub limit: Option<Tokens>,
-    /// Tokens reserved for the answer, included in both numbers, if the error reports them.
+    /// The number of tokens reserved for the answer. `limit` includes these tokens. `sent` includes them if
+    /// `is_input` is false.
     pub output: Option<Tokens>,
-    /// Whether `sent` contains the input only.
+    /// Whether `sent` is the number of input tokens only.
     pub is_input: bool,
 }
 
 impl ErrorText {
-    /// Parses a body; empty if it is not JSON.
+    /// Parses the body of an error. The result is empty if the body is not JSON.
     pub fn read(body: &[u8]) -> Self {
         serde_json::from_slice(body).map_or_else(|_| Self::default(), |body| Self::of(&body))
     }
 
-    /// Parses a body. A body that is not JSON, or is truncated JSON, is examined as plain text.
+    /// Parses the body of an error. A body that is not JSON, or is truncated JSON, is examined as plain text.
     pub fn read_json_or_text(body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(body) => Self::of(&body),
             Err(_) => {
-                // A character has at most four bytes.
+                // A character has at most four bytes in UTF-8.
                 let begin = body.get(..body.len().min(4 * MAX_CHARS_READ)).unwrap_or_default();
                 Self { message: lowercase_start(&String::from_utf8_lossy(begin)), ..Self::default() }
             }
         }
     }
 
-    /// Parses `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or the error itself.
+    /// Parses an error in one of these forms: `{"error": {…}}`, `[{"error": {…}}]`, `{"error": "…"}`, or only
+    /// the object that is in `error`.
     pub fn of(body: &Value) -> Self {
         let body = body.get(0).unwrap_or(body);
         let error = body.get("error").filter(|error| !error.is_null()).unwrap_or(body);
@@ -95,7 +101,7 @@ impl ErrorText {
         };
         let mut message =
             lowercase_start(error.as_str().or_else(|| error.get("message")?.as_str()).unwrap_or(""));
-        // Frameworks put the message in `detail`; gateways put the upstream provider's answer in
+        // Frameworks put the message in `detail`. Gateways put the upstream provider's answer in
         // `metadata.raw`.
         for more in [error.get("detail"), error.pointer("/metadata/raw")] {
             if let Some(more) = more.and_then(Value::as_str) {
@@ -103,7 +109,7 @@ impl ErrorText {
                 message.push_str(&lowercase_start(more));
             }
         }
-        // Servers that do not know the number send 0.
+        // Servers that have not counted the tokens send 0.
         let tokens = |key: &str| error.get(key).and_then(Value::as_u64).filter(|tokens| *tokens > 0);
         let (sent, limit) = (tokens("n_prompt_tokens"), tokens("n_ctx"));
         Self { message, error_type: text("type"), code: text("code"), param: text("param"), sent, limit }
@@ -119,7 +125,8 @@ impl ErrorText {
         words.iter().any(|word| self.message.contains(word))
     }
 
-    /// Returns the HTTP status in the body, for answers whose own status is a success.
+    /// Returns the HTTP status that the body contains as its error code. `None` if the code is not a status of
+    /// an error. Used for answers whose own HTTP status is a success.
     pub fn status(&self) -> Option<u16> {
         self.code.parse().ok().filter(|status| (400..600).contains(status))
     }
@@ -134,17 +141,18 @@ impl ErrorText {
             && (self.is("unsupported_parameter") || self.is("unknown_parameter") || self.contains_any(&words))
     }
 
-    /// Returns whether an answer with this status and this error means that the request is too long, so that
-    /// retrying it unchanged cannot succeed.
+    /// Returns whether an answer with this status and this error means that the request is too long. If it is
+    /// too long, retrying the unchanged request cannot succeed.
     pub fn is_too_long(&self, status: u16) -> bool {
         match status {
-            // Gateways that limit the bytes return only this status.
+            // Gateways that limit the size of a request in bytes return this status without an error code.
             413 => true,
             400 | 422 | 500 => {
                 TOO_LONG_CODES.split('|').any(|code| self.is(code))
                     || TOO_LONG_PHRASES.split('|').any(|phrase| self.contains_any(&[phrase]))
             }
-            // A single request that exceeds the complete rate limit per minute or per day.
+            // This status means that the request is too long only if the request alone exceeds the whole rate
+            // limit per minute or per day.
             429 => {
                 let ErrorSizes { sent, limit, .. } = self.sizes();
                 limit.is_some_and(|limit| sent > Some(limit)) && self.contains_any(&["tokens per ", "(tp"])
@@ -153,7 +161,7 @@ impl ErrorText {
         }
     }
 
-    /// Returns the numbers of tokens sent and allowed.
+    /// Returns the numbers of tokens that the error contains.
     pub fn sizes(&self) -> ErrorSizes {
         // If the message does not mention tokens, its numbers are bytes.
         if self.sent.or(self.limit).is_none()
@@ -165,13 +173,13 @@ impl ErrorText {
         let before = |list: &str| list.split('|').find_map(|phrase| number_before(&self.message, phrase));
         let input = self.sent.or_else(|| after(BEFORE_INPUT));
         let limit = self.limit.or_else(|| after(BEFORE_LIMIT)).or_else(|| before("maximum context length"));
-        // `199000 + 4000 > 200000`.
+        // In `199000 + 4000 > 200000`, 4000 is the number of tokens reserved for the answer.
         let plus = || number(self.message.split_once("context limit:")?.1.split_once('+')?.1.trim_start());
         let output = before(AFTER_OUTPUT).or_else(plus).or_else(|| after("tokens' is too large:"));
         ErrorSizes { sent: input.or_else(|| after(BEFORE_SENT)), limit, output, is_input: input.is_some() }
     }
 
-    /// Formats the status and the provider's error code: `429, rate_limit_exceeded`.
+    /// Formats the HTTP status and the provider's error code, such as `429, rate_limit_exceeded`.
     pub fn status_and_code(&self, status: u16) -> String {
         let is_code = |word: &&String| {
             (1..=40).contains(&word.len())
@@ -184,7 +192,7 @@ impl ErrorText {
     }
 }
 
-/// Returns the start of a text, in lower case.
+/// Returns the first [`MAX_CHARS_READ`] characters of a text, in lower case.
 fn lowercase_start(text: &str) -> String {
     text.chars().take(MAX_CHARS_READ).collect::<String>().to_lowercase()
 }
@@ -203,7 +211,8 @@ fn number_before(text: &str, words: &str) -> Option<Tokens> {
     })
 }
 
-/// Parses `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 K`, `1.5m`; `None` if it is 0.
+/// Parses a number at the start of a text, such as `131072`, `131,072`, `131_072`, `131.072`, `128k`, `8 k` or
+/// `1.5m`. `None` if there is no number or if the number is 0.
 fn number(text: &str) -> Option<Tokens> {
     let digit = |c: char| c.is_ascii_digit();
     let end = text.find(|c: char| !digit(c) && !matches!(c, ',' | '_' | '.')).unwrap_or(text.len());
@@ -218,7 +227,7 @@ fn number(text: &str) -> Option<Tokens> {
     if factor == 1 && part.split('.').all(|group| group.len() == 3) {
         return number.replace('.', "").parse().ok();
     }
-    // Fractions are used to three digits, and only with a unit.
+    // The first three digits of a fraction are used. Without a unit, the fraction is ignored.
     let thousandths: Tokens = format!("{part:0<3}").get(..3)?.parse().ok()?;
     let part = if factor == 1 { 0 } else { factor / 1_000 * thousandths };
     Some(whole.saturating_mul(factor).saturating_add(part)).filter(|tokens| *tokens > 0)
@@ -230,18 +239,20 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 /// The numbers of a request that was too long for its provider.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TooLong {
-    /// Input tokens sent, as the provider counts, if reported.
+    /// The number of input tokens that were sent, as counted by the provider. `None` if the provider did not
+    /// report it.
     pub sent: Option<Tokens>,
-    /// Maximum input tokens, if reported. If the provider reported a limit for input and answer together, the
-    /// tokens reserved for the answer are subtracted. A limit that is not below `sent` is omitted, because it
-    /// was not the one that was exceeded.
+    /// The maximum number of input tokens. `None` if the provider did not report it. If the provider's limit is
+    /// for input and answer together, the tokens reserved for the answer are subtracted. A limit that is not
+    /// smaller than `sent` is omitted, because the request did not exceed that limit.
     pub limit: Option<Tokens>,
 }
 
 impl TooLong {
-    /// Returns the data of the error if it says that the request was too long. The error comes from a reply with
-    /// a success status: [`ReplyOutcome::error`](crate::ReplyOutcome::error), or a body with an `error` and the
-    /// status 200.
+    /// Checks whether an error means that the request was too long. If it does, returns the numbers in the
+    /// error, else `None`. Use this function for an error in a reply with a success status. The error is then
+    /// [`ReplyOutcome::error`](crate::ReplyOutcome::error), or a body that contains `error` and has the status
+    /// 200.
     ///
     /// ```
     /// use epitome_wire::TooLong;
@@ -257,11 +268,12 @@ impl TooLong {
     }
 }
 
-/// Returns the data of an answer which says that the request was too long for the model or a gateway; `None`
-/// for any other answer. The start of the body is enough. The same request will be rejected again; a shorter
-/// one may be accepted.
+/// Checks whether an answer means that the request was too long for the model or for a gateway. If it does,
+/// returns the numbers in the answer, else `None`. `body` may contain only the start of the answer's body. The
+/// provider would reject the same request again, but may accept a shorter request.
 ///
-/// Only numbers are taken from the body. A body that is not JSON is searched for the same words.
+/// The result contains only numbers from the body, and no text. A body that is not JSON is searched for the
+/// same phrases.
 ///
 /// ```
 /// use epitome_wire::{TooLong, too_long};
@@ -279,7 +291,7 @@ pub fn too_long(status: u16, body: &[u8]) -> Option<TooLong> {
         let body: Value = (body.len() <= MAX_ERROR_BYTES).then(|| serde_json::from_slice(body).ok())??;
         return body.get("error").filter(|error| !error.is_null()).and_then(|_| TooLong::from_error(&body));
     }
-    // Most answers have another status and are not parsed.
+    // Answers with any other status are not parsed.
     if !matches!(status, 400 | 413 | 422 | 429 | 500) {
         return None;
     }

@@ -1,12 +1,13 @@
 //! Checks whether a JSON value preserves everything in its text.
 //!
-//! Numbers become `u64`, `i64` or `f64` when parsed, so `1e2` is written as `100.0` and a number of thirty
-//! digits is rounded to seventeen. If a key occurs twice, only the last value remains. In these cases the
-//! text itself must be stored.
+//! The parser converts numbers to `u64`, `i64` or `f64`. So `1e2` is later written as `100.0`, and a number
+//! with 30 digits is rounded to 17 digits. If a key occurs twice, only the last value remains. In these cases,
+//! the original text must be stored.
 
 use serde_json::{Number, Value};
 
-/// Returns whether writing `value` produces every number and every field of `text`, from which it was parsed.
+/// Returns whether writing `value` gives back every number and every field of `text`. `value` must be the
+/// result of parsing `text`.
 pub(crate) fn is_exact(text: &str, value: &Value) -> bool {
     let is_number_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '+' | '.');
     let survives = |word: &str| {

@@ -1,7 +1,7 @@
 //! Reads fields of wire messages, and reports errors with the path of the field.
 //!
-//! Every error is one line that names the path. It never repeats message content. The only values that are
-//! quoted, shortened, are those of fields with a fixed set of allowed values.
+//! Every error is one line that contains the path of the field. An error never contains message content. An
+//! error quotes the value only of a field that has a fixed set of allowed values, and shortens this value.
 
 use epitome_core::message::{Content, Role};
 use serde_json::{Map, Value};
@@ -14,24 +14,25 @@ pub(crate) type Result<T> = std::result::Result<T, DialectError>;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path}{}{problem}", if path.is_empty() { "" } else { ": " })]
 pub struct DialectError {
-    /// The path, such as `messages[3].content[1].type`; empty for the whole message.
+    /// The path, such as `messages[3].content[1].type`. Empty if the problem concerns the whole message.
     path: String,
     problem: String,
 }
 
 impl DialectError {
-    /// Creates an error with a path in the message and a problem.
+    /// Creates an error from the path of the field and a description of the problem.
     pub fn new(path: &str, problem: impl Into<String>) -> Self {
         Self { path: path.to_owned(), problem: problem.into() }
     }
 
-    /// Prepends an outer path: `messages[3]` before `role`.
+    /// Prepends an outer path. For example, the outer path `messages[3]` and the path `role` become
+    /// `messages[3].role`.
     pub fn under(self, outer: &str) -> Self {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
         Self { path: format!("{outer}{dot}{}", self.path), problem: self.problem }
     }
 
-    /// Replaces the first field of the path by its name on the wire.
+    /// Replaces the first field name in the path with `field`, the field's name in the request.
     pub(crate) fn renamed(self, field: &str) -> Self {
         let inner = self.path.find(['.', '[']).and_then(|end| self.path.get(end..)).unwrap_or_default();
         Self { path: format!("{field}{inner}"), problem: self.problem }
@@ -49,7 +50,7 @@ pub(crate) fn text<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     optional_text(fields, key)?.ok_or_else(|| missing(key))
 }
 
-/// Returns a string field that may be missing or null.
+/// Returns a string field. `None` if the field is missing or null.
 pub(crate) fn optional_text<'a>(fields: &'a Object, key: &str) -> Result<Option<&'a str>> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(None),
@@ -64,7 +65,8 @@ pub(crate) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     if name.is_empty() { Err(DialectError::new(key, "must not be empty")) } else { Ok(name) }
 }
 
-/// Returns the role, in OpenAI's terms.
+/// Returns the role in the field `role`, which must be one of OpenAI's role names. The error contains
+/// `allowed`, the list of allowed roles.
 pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
     match name(fields, "role")? {
         "system" => Ok(Role::System),
@@ -75,7 +77,7 @@ pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
     }
 }
 
-/// Returns a boolean field that may be missing or null.
+/// Returns a boolean field. The result is false if the field is missing or null.
 pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(false),
@@ -84,7 +86,7 @@ pub(crate) fn flag(fields: &Object, key: &str) -> Result<bool> {
     }
 }
 
-/// Reads the required object at `key` with `read`.
+/// Passes the required object in the field `key` to `read`, and returns the result.
 pub(crate) fn inner<'a, T>(
     fields: &'a Object,
     key: &str,
@@ -94,7 +96,7 @@ pub(crate) fn inner<'a, T>(
     object(value).and_then(read).map_err(|error| error.under(key))
 }
 
-/// Returns a list; empty if it is missing or null.
+/// Returns a list field. The result is empty if the field is missing or null.
 pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     match fields.get(key) {
         None | Some(Value::Null) => Ok(&[]),
@@ -103,7 +105,7 @@ pub(crate) fn list<'a>(fields: &'a Object, key: &str) -> Result<&'a [Value]> {
     }
 }
 
-/// Reads each object of the list at `key`.
+/// Passes each object of the list `values` to `read`. `key` is the name of the list in errors.
 pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) -> Result<()>) -> Result<()> {
     for (at, value) in values.iter().enumerate() {
         let read = object(value).and_then(&mut read);
@@ -112,8 +114,8 @@ pub(crate) fn each(key: &str, values: &[Value], mut read: impl FnMut(&Object) ->
     Ok(())
 }
 
-/// Reads the content at `key`: null, a string, or a list of pieces. `read_piece` reads each piece and passes
-/// its content to `push`.
+/// Reads the content in the field `key`: null, a string, or a list of pieces. `read_piece` reads each piece and
+/// passes the piece's content to `push`.
 pub(crate) fn content(
     fields: &Object,
     key: &str,
@@ -133,7 +135,8 @@ pub(crate) fn content(
     }
 }
 
-/// Returns the arguments of a call as text. Some servers send an object instead of text.
+/// Returns the arguments of a call as text. Some servers send an object instead of text; the object is
+/// converted to text.
 pub(crate) fn arguments(fields: &Object, key: &str) -> Result<String> {
     match fields.get(key) {
         Some(object @ Value::Object(_)) => Ok(object.to_string()),

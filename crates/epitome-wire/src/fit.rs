@@ -1,13 +1,17 @@
 //! Adjusts messages to the limits of a format before they are written.
 //!
-//! The core's view has already made the list's structure valid: call pairs, order, one result per call. This
-//! module adjusts the content. It limits the characters and lengths of ids and names, makes arguments an
-//! object and removes blank text. It replaces media by text where the format cannot carry them, and sends
-//! reasoning only to the provider that wrote it. It leaves out Epitome's flags, metadata and residues, because
-//! strict gateways reject unknown fields.
+//! [`epitome_core::view`] has already made the structure of the list valid: the order of the messages, and the
+//! pairs of calls and results. This module adjusts the content of the messages:
 //!
-//! The result for a message depends only on earlier messages. So if a list grows at its end, its beginning
-//! stays the same byte for byte.
+//! - It replaces ids and names that are too long or contain characters that are not allowed.
+//! - It converts the arguments of calls to a JSON object.
+//! - It removes blank text.
+//! - It replaces media with text if the format cannot carry the media.
+//! - It removes reasoning that another provider wrote.
+//! - It removes Epitome's flags, metadata and residues, because strict gateways reject unknown fields.
+//!
+//! The result for a message depends only on this message and the messages before it. So if messages are
+//! appended to a list, the result for the earlier messages stays the same byte for byte.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,27 +21,29 @@ use epitome_core::view::NOTE;
 
 use crate::media;
 
-/// Prefix of a later system message, in formats whose only system message is the first.
+/// Prefix for the text of a system message that comes later in the list. It is used in formats that allow a
+/// system message only at the start.
 pub(crate) const LATER_SYSTEM_PREFIX: &str = "[note from the system]\n";
 
 /// Text for a failed tool result without content.
 const FAILED_RESULT: &str = "[error]";
 
-/// What a format accepts in messages.
+/// The limits of a format: what providers accept in its messages.
 #[derive(Debug, Clone, Copy)]
 pub struct FormatLimits {
     /// Maximum length of a call's id, in characters.
     pub max_id_length: usize,
-    /// Whether a user's message can carry these media.
+    /// Returns whether a user message can carry these media.
     pub accepts_media: fn(&Media) -> bool,
     /// Whether a tool result can carry media.
     pub media_in_results: bool,
-    /// Whether a tool result that was received with media is sent with them. Results that Epitome writes are
-    /// text, but the caller's provider accepts what the caller sent.
+    /// Whether a tool result that was received with media is forwarded with these media. This may be true
+    /// although `media_in_results` is false, because the provider accepts the media that its own client sent.
     pub received_media_in_results: bool,
-    /// Whether reasoning with this signature and this id is sent.
+    /// Returns whether reasoning is sent. The arguments are the signature and the id of the reasoning.
     pub accepts_reasoning: fn(Option<&str>, Option<&str>) -> bool,
-    /// Whether a forwarded request keeps all reasoning that it was received with.
+    /// Whether a forwarded request contains all reasoning of the received request, regardless of
+    /// `accepts_reasoning`.
     pub forwards_reasoning: bool,
     /// Whether calls and reasoning have item ids (`fc_…`, `rs_…`).
     pub has_item_ids: bool,
@@ -49,7 +55,7 @@ pub(crate) struct Fitter {
     call_ids: NameMap,
     tools: NameMap,
     authors: NameMap,
-    /// Item ids that were sent. They are optional, so a duplicate is removed.
+    /// Item ids that were already sent. An item id is optional, so a duplicate id is removed.
     item_ids: HashSet<Arc<str>>,
 }
 
@@ -71,11 +77,11 @@ impl Fitter {
         Self::new(FormatLimits { accepts_reasoning, ..limits })
     }
 
-    /// Returns the adjusted message; `None` if no part of it can be sent.
+    /// Returns the adjusted message. `None` if no part of the message can be sent.
     pub(crate) fn fit(&mut self, message: &Message) -> Option<Message> {
         let mut parts: Vec<Part> =
             message.parts.iter().filter_map(|part| self.part(message.role, part)).collect();
-        // Providers reject trailing reasoning.
+        // Providers reject a message that ends with reasoning.
         while parts.pop_if(|part| matches!(part, Part::Thinking { .. })).is_some() {}
         if parts.is_empty() {
             return None;
@@ -84,12 +90,12 @@ impl Fitter {
         Some(Message { author, ..Message::new(message.role, parts) })
     }
 
-    /// Returns the author's name in allowed characters.
+    /// Returns the author's name with allowed characters only. `None` if the message has no author.
     pub(crate) fn author(&mut self, message: &Message) -> Option<Author> {
         message.author.as_deref().map(|author| self.authors.allowed(author))
     }
 
-    /// Returns one adjusted part of a message; `None` if it cannot be sent.
+    /// Returns one adjusted part of a message. `None` if the part cannot be sent.
     pub(crate) fn part(&mut self, role: Role, part: &Part) -> Option<Part> {
         match part {
             Part::Text { text } => (role != Role::Tool && !is_blank(text)).then(|| part.clone()),
@@ -136,16 +142,16 @@ impl Fitter {
         self.limits.received_media_in_results && content.iter().all(accepted)
     }
 
-    /// Returns the media with their normalized type, if this format can carry them.
+    /// Returns the media with their normalized type. `None` if the format cannot carry the media.
     fn accepted(&self, media: &Media) -> Option<Media> {
         let media = media::normalized(media);
         (self.limits.accepts_media)(&media).then_some(media)
     }
 
-    /// Returns the adjusted content of a tool result. A failed result contains text only, and at least one
-    /// text: Anthropic rejects anything else, and the other formats have no error flag, so an empty result
-    /// would look like a success. Existing text is never changed, because failing tools report the failure
-    /// themselves.
+    /// Returns the adjusted content of a tool result. The content of a failed result is text and is never
+    /// empty. Anthropic rejects other failed results. The other formats have no error flag, so an empty failed
+    /// result would look like a success. The text itself is not marked as an error, because a failing tool
+    /// reports the failure in its text.
     fn result_content(&self, content: &[Content], failed: bool) -> Vec<Content> {
         let pieces =
             content.iter().filter(|piece| !matches!(piece, Content::Text { text } if is_blank(text)));
@@ -171,7 +177,8 @@ impl Fitter {
         }
     }
 
-    /// Returns the item's id, or an empty string if it is invalid or was already sent. `None` if there is no id.
+    /// Returns the item's id. The result is an empty string if the id is invalid or was already sent. `None` if
+    /// there is no id.
     fn item_id(&mut self, start: &str, id: Option<&str>) -> Option<String> {
         let id = id?;
         if !self.limits.has_item_ids {
@@ -182,7 +189,7 @@ impl Fitter {
     }
 }
 
-/// Returns the user message that is put first in a list which would not begin with the user.
+/// Returns the placeholder user message for a list that would not start with a user message.
 pub(crate) fn opening_message() -> Message {
     Message::user(NOTE)
 }
@@ -197,8 +204,8 @@ pub(crate) fn is_plain(name: &str, max: usize) -> bool {
     (1..=max).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Maps names to names of allowed characters and length. A name that must be changed gets a hash of the
-/// original, so that two names never become one.
+/// Maps each name to a name with allowed characters and an allowed length. A changed name contains a hash of
+/// the original name, so that two different names never become the same name.
 struct NameMap {
     max_length: usize,
     allowed: HashMap<Arc<str>, Arc<str>>,

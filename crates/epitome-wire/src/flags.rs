@@ -1,4 +1,5 @@
-//! Reads and writes Epitome's two flags in other formats: the field `epitome: {pinned, skip}` of a message.
+//! Reads and writes Epitome's two flags in messages of other formats. The field is `"epitome": {"pinned": …,
+//! "skip": …}`.
 
 use epitome_core::message::Message;
 use serde_json::{Map, Value, json};
@@ -22,8 +23,8 @@ pub(crate) fn to_fields((pinned, skip): (bool, bool)) -> Map<String, Value> {
     flags.map(|(flag, _)| (flag.to_owned(), json!(true))).collect()
 }
 
-/// Writes a message's flags to the items that represent it. Items that already have these flags stay
-/// unchanged. Returns false if an item cannot contain flags.
+/// Writes a message's flags to the wire messages that represent it. If they already contain these flags, they
+/// are not changed. Returns false if they cannot contain the flags.
 pub(crate) fn write(items: &mut [Value], message: &Message) -> bool {
     let current = |items: &[Value]| {
         let all = items.iter().filter_map(Value::as_object).map(|item| read(item).unwrap_or_default());
@@ -33,7 +34,7 @@ pub(crate) fn write(items: &mut [Value], message: &Message) -> bool {
     if current(items) == target {
         return true;
     }
-    // The first item carries the flags.
+    // The flags are written to the first item and removed from all other items.
     let mut set = to_fields(target);
     for item in items.iter_mut().filter_map(Value::as_object_mut) {
         let mut flags = match item.get_mut(FLAGS_FIELD) {

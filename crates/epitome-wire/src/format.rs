@@ -1,10 +1,12 @@
 //! Defines the trait that every provider's format implements.
 //!
 //! Each format implements the trait once, in its own file. The other modules and crates use formats only
-//! through the trait and never match on names. A new format needs one new file and one line in `registry`.
+//! through this trait. They never compare the names of formats. A new format needs one new file and one line in
+//! `registry`.
 //!
-//! Three methods have no default: [`Format::about`] (a table of facts), [`Format::read`] and
-//! [`Format::encode`]. The defaults for answers are those of chat completions, which most servers use.
+//! Three methods have no default implementation: [`Format::about`] (a table of facts), [`Format::read`] and
+//! [`Format::encode`]. The default methods for answers read the answers of OpenAI's chat completions, because
+//! most servers use that format.
 
 use std::ops::Range;
 use std::panic::RefUnwindSafe;
@@ -20,71 +22,78 @@ use crate::pieces::Piece;
 use crate::raw::RawFields;
 use crate::usage::{PartialUsage, tokens};
 
-/// How clearly a message shows its format, from the clearest hint to the weakest. If several formats
-/// recognise a message, the clearest hint is used; of equal hints, the format that was registered first. A
-/// content type that only one format has ([`Format::owns_content_type`]) ranks directly after
-/// [`FormatHint::Shape`].
+/// How clearly a message shows its format. The variants are in order, the clearest hint first. If several
+/// formats recognise a message, the format with the clearest hint is used. If their hints are equally clear,
+/// the format that was registered first is used. A content type that exists in only one format
+/// ([`Format::owns_content_type`]) is a weaker hint than [`FormatHint::Shape`] and a clearer hint than the
+/// other variants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FormatHint {
     /// Only this format has messages of this shape.
     Shape,
     /// The message's type exists only in this format.
     Type,
-    /// A field or a role exists only in this format.
+    /// The message has a field or a role that exists only in this format.
     Field,
-    /// A field of this format that gateways also accept in other formats.
+    /// The message has a field of this format, but gateways accept this field in other formats too.
     SharedField,
 }
 
-/// How clearly the other fields of a request show its format.
+/// How clearly the fields of a request, except its message list, show the request's format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestHint {
-    /// Only this format has such a field: used before the messages are examined.
+    /// The request has a field that exists only in this format. This hint is used before the messages are
+    /// examined.
     Certain,
-    /// Probably this format: used if no message gives a hint.
+    /// The request probably has this format. This hint is used only if no message gives a hint.
     Likely,
 }
 
-/// The facts about a format: `About { list_field: "input", ..About::new("mine") }`.
+/// The facts about a format. To create them, write `About { list_field: "input", ..About::new("mine") }`.
 #[derive(Debug, Clone, Copy)]
 pub struct About {
-    /// The name in flags, settings and stored messages: lower-case letters, digits and `-`. It never changes.
+    /// The format's name in command-line flags, settings and stored messages. It consists of lower-case
+    /// letters, digits and `-`. It must never change, because stored messages contain it.
     pub name: &'static str,
-    /// Whether it is Epitome's own format, which has fields for a message's flags, position and metadata.
+    /// Whether this is Epitome's own format. That format has fields for a message's flags, position and
+    /// metadata.
     pub is_native: bool,
     /// The request field that contains the list of messages.
     pub list_field: &'static str,
-    /// Whether a string may replace the whole list.
+    /// Whether a request may contain a string in place of the list.
     pub list_may_be_text: bool,
-    /// The request field that contains the system prompt; `None` if the system prompt is a message.
+    /// The request field that contains the system prompt. `None` if the system prompt is a message in the list.
     pub system_field: Option<SystemField>,
-    /// Whether a reply is several consecutive items, which are read as one message.
+    /// Whether a reply may consist of several consecutive items. These items are read as one message.
     pub reply_is_items: bool,
     /// Request fields that refer to history stored at the provider.
     pub remote_history_fields: &'static [&'static str],
     /// Item types that refer to history stored at the provider.
     pub remote_history_items: &'static [&'static str],
-    /// Writes a part as a block, in formats whose messages are lists of blocks by two alternating sides.
-    /// Consecutive messages of one side are merged, and each block may have its own flags. `None` if the list
-    /// is flat.
+    /// Writes a message part as a block. Set this function for a format in which user and assistant messages
+    /// alternate and each message is a list of blocks. Consecutive messages of the same side (user or
+    /// assistant) are then merged, and each block may have its own flags. `None` if the list is flat: messages
+    /// of one side may follow each other.
     pub encode_block: Option<fn(&Part) -> Value>,
-    /// The type of a text piece of content.
+    /// The `type` of a content piece that contains text, such as `text` or `input_text`.
     pub text_type: &'static str,
-    /// The names of the field that limits the output tokens, oldest first. If the provider rejects one, the
-    /// next is tried.
+    /// The possible names of the request field that limits the output tokens, the oldest name first. If the
+    /// provider rejects a name, the model call tries the next name.
     pub limit_names: &'static [&'static str],
-    /// Quoted strings that occur in events with token counts, stop reasons or failures. The second string of a
-    /// pair is the start of a value that makes the event irrelevant; empty if there is none. Readers that need
-    /// only this information do not parse other events.
+    /// Words that mark the relevant events of a stream: events with token counts, stop reasons or failures.
+    /// Each pair is a word and the start of an irrelevant value. An event is relevant if it contains the word
+    /// in quotation marks. But the word does not count if it is the name of a field whose value starts with the
+    /// second string. If the second string is empty, the word always counts.
+    /// [`UsageListener`](crate::UsageListener) parses only relevant events.
     pub relevant_words: &'static [(&'static str, &'static str)],
     /// What the provider accepts in messages.
     pub limits: FormatLimits,
-    /// The HTTP endpoint; `None` if no provider uses this format.
+    /// The HTTP endpoint. `None` if no provider uses this format.
     pub endpoint: Option<Endpoint>,
 }
 
 impl About {
-    /// Returns a format whose requests are `{"messages": […]}`, with default properties.
+    /// Returns the default facts for a format with this name. Its requests have the form `{"messages": […]}`.
     pub const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -110,19 +119,20 @@ impl About {
     }
 }
 
-/// The system prompt in formats that have a request field for it.
+/// Describes the request field that contains the system prompt. Epitome reads this field as a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SystemField {
-    /// The request field.
+    /// The name of the request field.
     pub name: &'static str,
-    /// The start of the JSON of the message that represents the field. The value and a `}` follow it.
+    /// The start of the JSON of the message that represents the request field. The field's value and a `}`
+    /// complete the JSON.
     pub message_start: &'static str,
-    /// The field of that message that contains the value.
+    /// The name of the message's field that contains the value.
     pub message_field: &'static str,
 }
 
 impl SystemField {
-    /// Returns whether this message represents the field.
+    /// Returns whether this message represents the request field.
     pub fn represents(&self, message: &Value) -> bool {
         let own: Value = serde_json::from_str(&self.message("null")).unwrap_or_default();
         let mut fields = own.as_object().into_iter().flatten();
@@ -130,7 +140,7 @@ impl SystemField {
             && fields.all(|(name, value)| name == self.message_field || message.get(name) == Some(value))
     }
 
-    /// Returns the message that represents this value of the field.
+    /// Returns the JSON of the message that represents the request field with this value. `value` is JSON.
     pub(crate) fn message(&self, value: &str) -> String {
         format!("{}{value}}}", self.message_start)
     }
@@ -139,24 +149,27 @@ impl SystemField {
 /// The HTTP endpoint of a format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// The provider: its name in settings (`provider = "openai"`, `[proxy] openai_upstream`) and the first
-    /// segment of its paths in the proxy (`/openai/v1/…`). Formats of one provider share it.
+    /// The provider's name. Settings contain this name (`provider = "openai"`, `[proxy] openai_upstream`). It
+    /// is also the first segment of the provider's paths in the proxy (`/openai/v1/…`). All formats of one
+    /// provider have the same name here.
     pub provider: &'static str,
-    /// The provider's base URL, including the version: `https://api.openai.com/v1`.
+    /// The provider's base URL, including the version, such as `https://api.openai.com/v1`.
     pub base_url: &'static str,
-    /// Its route after the version: `chat/completions`.
+    /// The endpoint's path after the base URL, such as `chat/completions`.
     pub route: &'static str,
-    /// The route's name in errors.
+    /// The route's name in error messages.
     pub route_name: &'static str,
-    /// The end of the base URL of a client that uses the proxy.
+    /// The path that a client of the proxy adds to the proxy's address to get its base URL, such as
+    /// `/openai/v1`.
     pub client_base: &'static str,
-    /// The environment variable that usually contains the key.
+    /// The environment variable that usually contains the API key.
     pub key_env: &'static str,
-    /// The header for the key, and the prefix before the key.
+    /// The request header for the API key: the header's name, and the text before the key in the header's
+    /// value.
     pub key: (&'static str, &'static str),
-    /// Other headers that contain a key, the caller's identity or the API version.
+    /// The names of other request headers that contain a key, the caller's identity or the API version.
     pub credentials: &'static [&'static str],
-    /// Headers of every request.
+    /// The headers that Epitome adds to each of its own requests, as pairs of name and value.
     pub headers: &'static [(&'static str, &'static str)],
 }
 
@@ -166,7 +179,7 @@ impl Endpoint {
         self.base_url.strip_suffix("/v1").unwrap_or(self.base_url)
     }
 
-    /// Returns the proxy path whose requests are read and condensed.
+    /// Returns the path of this endpoint in the proxy. The proxy reads and condenses requests to this path.
     pub fn proxy_path(&self) -> String {
         format!("/{}/v1/{}", self.provider, self.route)
     }
@@ -177,7 +190,7 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
     /// Returns the facts about the format.
     fn about(&self) -> &About;
 
-    /// Returns how clearly this message shows this format; `None` if nothing indicates it.
+    /// Returns how clearly this message shows this format. `None` if nothing in the message shows this format.
     fn message_hint(&self, _message: &Object) -> Option<FormatHint> {
         None
     }
@@ -187,22 +200,23 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         false
     }
 
-    /// Returns how clearly the request's fields, except its list, give a hint of this format. `system_in_list`
-    /// says whether a message in the list has the role `system`.
+    /// Returns how clearly the request's fields, except its message list, show this format. `None` if no field
+    /// shows it. `system_in_list` says whether a message in the list has the role `system`.
     fn request_hint(&self, _request: &RawFields<'_>, _system_in_list: bool) -> Option<RequestHint> {
         None
     }
 
     // Messages.
 
-    /// Reads one message. The caller reads its flags (`epitome: {…}`).
+    /// Reads one message without its flags. The caller reads the flags from the message's field `epitome`.
     fn read(&self, wire: &Value) -> Result<Message, DialectError>;
 
-    /// Writes one message without flags, and without adjusting it to the provider's limits. Reading the result
-    /// must produce the same message.
+    /// Writes one message without its flags. The message is not adjusted to the provider's limits. If
+    /// [`Format::read`] reads the result, it must return the same message.
     fn encode(&self, message: &Message) -> Vec<Value>;
 
-    /// Writes the request fields for a valid list, adjusted to the provider's limits.
+    /// Writes the request fields that contain these messages, adjusted to the provider's limits. The list must
+    /// be valid.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(self.about().limits);
         let fitted = messages.iter().filter_map(|message| fitter.fit(message));
@@ -210,27 +224,28 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         Map::from_iter([(self.about().list_field.to_owned(), Value::Array(list))])
     }
 
-    // Rewriting a whole request. Unchanged messages are written byte for byte.
+    // Rewriting a whole request. Unchanged messages are written byte for byte as they were received.
 
-    /// Returns the pieces of a message. Each piece is sent exactly as received, or not at all.
+    /// Returns the pieces of a message. A piece is the smallest unit that can be sent exactly as received.
     fn pieces<'a>(&self, text: &'a str, value: &Value) -> Vec<Piece<'a>> {
         vec![Piece::new(text, self.read(value).map(|message| message.parts).unwrap_or_default())]
     }
 
-    /// Splits a message that was merged from several. Returns the blocks of each and its stand-alone form;
-    /// `None` if it is a single message.
+    /// Splits a message that Epitome merged from several messages. Returns the blocks and the separate form of
+    /// each of them. `None` if the message was not merged.
     fn split(&self, _message: &Message, _wire: &Value) -> Result<Option<Vec<MergedMessage>>, DialectError> {
         Ok(None)
     }
 
-    /// Returns whether an item is neither the user's nor the assistant's, so that it may be between a call and
-    /// its result.
+    /// Returns whether an item is neither a user message nor an assistant message. Such an item may come
+    /// between a call and its result.
     fn is_neutral(&self, _item: &str) -> bool {
         false
     }
 
-    /// Converts a result to the type of its call, for calls of an uncommon type. `None` if `encoded` is not
-    /// such a result. `call_type` returns the uncommon type of a call by the call's id.
+    /// Converts a tool result to the type that matches its call, if the call has an uncommon type. `None` if
+    /// `encoded` is not the result of such a call. `call_type` takes the id of a call and returns the call's
+    /// type; it returns `None` for calls of the common type.
     fn result_in_call_type(
         &self,
         _encoded: &Value,
@@ -239,13 +254,15 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         None
     }
 
-    /// Returns whether results of calls of this type contain text, so that they can be compared.
+    /// Returns whether the results of calls of this type contain text. Only results with text can be compared
+    /// with their received form.
     fn results_contain_text(&self, _call_type: &str) -> bool {
         true
     }
 
-    /// Copies data of the received JSON into the encoded message, where it still applies. `original` is the
-    /// message that was read from `received`; `fitted` is the message that was encoded.
+    /// Copies data from the received JSON into the encoded message, if the data still applies. `original` is
+    /// the message that was read from the JSON `received`. `fitted` is the adjusted message that was encoded as
+    /// `encoded`.
     fn copy_received_fields(
         &self,
         _encoded: &mut Object,
@@ -273,8 +290,8 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         }))
     }
 
-    /// Reads a complete body. Returns [`ReadStatus::Continue`] if the provider is still working on the answer,
-    /// and [`ReadStatus::Unexpected`] if the body is not an answer.
+    /// Reads the body of an answer that is not a stream. Returns [`ReadStatus::Continue`] if the provider is
+    /// still working on the answer, and [`ReadStatus::Unexpected`] if the body is not an answer.
     fn read_body(&self, partial: &mut PartialAnswer, body: &Value) -> ReadStatus {
         match (self.read_event(partial, body), body.pointer("/choices/0/message")) {
             (ReadStatus::Continue, Some(message @ Value::Object(_)))
@@ -296,25 +313,26 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         let choices = event.get("choices").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
         for choice in choices {
             let index = choice.get("index").and_then(Value::as_u64).unwrap_or(0);
-            // Some servers send an empty stop reason instead of none.
+            // Some servers send an empty stop reason while the answer continues.
             partial.track_choice(index, !text(choice, "finish_reason").is_empty());
         }
-        // The last event contains only the usage. A gateway's events may contain only unknown data.
+        // An event may have no choices. The last event contains only the token counts, and gateways may send
+        // events that contain only unknown data.
         let Some(choice) = choices.first() else { return ReadStatus::Continue };
-        // Some servers repeat the whole message in the last event, without a delta.
+        // Some servers send the whole message again in the last event, without a `delta`. That copy is ignored.
         if choice.get("delta").is_some_and(|delta| chat::append_text(partial, delta).is_none()) {
             return ReadStatus::Unexpected;
         }
-        // No text follows the stop reason, but the usage and the end mark do.
+        // No text follows the stop reason, but the token counts and the end mark follow it.
         chat::set_finish(partial, choice);
         ReadStatus::Continue
     }
 
-    /// Adds the provider's token counts. In this format the prompt tokens include those read from and written
-    /// to a cache.
+    /// Stores the provider's token counts in `sums`. In this format, `prompt_tokens` includes the tokens that
+    /// were read from a cache and the tokens that were written to a cache.
     fn read_usage(&self, reply: &Value, sums: &mut PartialUsage) {
         let Some(usage) = reply.get("usage") else { return };
-        // DeepSeek and Moonshot use their own fields; OpenRouter and LiteLLM forward Anthropic's numbers.
+        // DeepSeek and Moonshot use their own fields. OpenRouter and LiteLLM forward Anthropic's numbers.
         let read = ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
         let write = ["/prompt_tokens_details/cache_write_tokens", "/cache_creation_input_tokens"];
         let first = |paths: &[&str]| paths.iter().find_map(|path| tokens(usage.pointer(path)));
@@ -323,22 +341,23 @@ pub trait Format: Send + Sync + RefUnwindSafe + 'static {
         sums.replace(PartialUsage::from_total(input, first(&read), first(&write), output));
     }
 
-    /// Returns an error in the provider's form, for its clients.
+    /// Returns the body of an error in the provider's form, so that the provider's clients can read it.
     fn error_body(&self, error: &ErrorReply<'_>) -> Value {
         let ErrorReply { message, kind, code, .. } = error;
         json!({"error": {"message": message, "type": kind, "param": null, "code": code}})
     }
 }
 
-/// A message that was merged into another: its blocks, and its stand-alone wire message.
+/// A message that was merged with others into one wire message. Contains the range of its blocks, and the
+/// message as a separate wire message.
 pub type MergedMessage = (Range<usize>, Value);
 
-/// An error that Epitome returns in place of a provider.
+/// An error that Epitome returns to a client instead of a provider's answer.
 #[derive(Debug, Clone, Copy)]
 pub struct ErrorReply<'a> {
     /// The error message.
     pub message: &'a str,
-    /// The provider's type for such errors.
+    /// The provider's error type for this error.
     pub kind: &'a str,
     /// Epitome's error code.
     pub code: &'a str,

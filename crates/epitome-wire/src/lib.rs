@@ -1,12 +1,16 @@
-//! Maps messages to and from providers' formats. Used by model calls, import, contexts, condensing and the
-//! proxy.
+//! Converts messages to and from the formats of model providers. Model calls, import, contexts, condensing and
+//! the proxy use this crate. A wire message is the JSON of a message in a provider's format.
 //!
-//! There are two ways to write a message. [`Dialect::restore`] returns it as it was received, value for
-//! value: fields that the core's message type cannot represent are stored next to it
-//! ([`Message::wire`](epitome_core::message::Message::wire)). [`Dialect::write`] builds a request from a list
-//! that the core's view ([`epitome_core::view`]) has made valid. It writes only what this provider accepts,
-//! deterministically, and sends no fields of Epitome. To shorten the list in a complete request, use a
-//! [`Body`]: it restores each unchanged message and writes the others.
+//! There are three ways to write messages:
+//!
+//! - [`Dialect::restore`] returns each message with exactly the JSON values that were received. Fields that the
+//!   type [`Message`](epitome_core::message::Message) cannot represent are stored with the message, in
+//!   [`Message::wire`](epitome_core::message::Message::wire).
+//! - [`Dialect::write`] builds the message fields of a new request. Its input is a list that
+//!   [`epitome_core::view`] has already made valid. The output contains only what the provider accepts, and no
+//!   fields of Epitome. The same input always gives the same output.
+//! - [`Body`] replaces the messages of a complete request. It writes unchanged messages exactly as they were
+//!   received, and encodes the other messages.
 //!
 //! ```
 //! use epitome_wire::Dialect;
@@ -27,15 +31,20 @@
 //! # Ok::<(), epitome_wire::DialectError>(())
 //! ```
 //!
-//! Each format is one implementation of [`Format`] in one file: `openai`, `responses`, `anthropic`, `native`
-//! (Epitome's own).
-//! [`register`] adds a program's own formats. Shared modules: `fit` (adjust messages to a format's limits),
-//! `media`, `flags`, `field` (errors with the path of the field), `reader`, `restore`, `residue` and `exact`
-//! (return messages as received), `body`, `pieces` and `raw` (whole requests), `answer`, `chat` and `sse` (a
-//! model's answer), `usage_listener` (an answer that is forwarded), `usage` and `error_text`.
+//! Each format implements [`Format`] in its own module. The built-in formats are in `openai`, `responses`,
+//! `anthropic` and `native` (Epitome's own format). A program can add formats with [`register`]. The other
+//! modules:
 //!
-//! This crate uses no network, store or clock, and does not know any model's window. It does not repair
-//! lists: orphaned results and open calls are handled by the core's view.
+//! - `fit` adjusts messages to a format's limits.
+//! - `field`, `flags` and `media` read and write parts of messages.
+//! - `reader`, `restore`, `residue` and `exact` return messages as they were received.
+//! - `body`, `pieces` and `raw` rewrite whole requests.
+//! - `answer`, `chat` and `sse` read a model's answer.
+//! - `usage_listener` reads the token counts of an answer while the answer is forwarded.
+//! - `usage` reads token counts, and `error_text` reads error messages.
+//!
+//! This crate uses no network, no store and no clock, and it contains no window sizes of models. It does not
+//! repair message lists: [`epitome_core::view`] handles tool results without a call and calls without a result.
 
 use epitome_core::message::{Content, Part};
 
@@ -79,7 +88,8 @@ pub use sse::SseParser;
 pub use usage::{PartialUsage, TokenUsage};
 pub use usage_listener::{ReplyOutcome, ReplyUsage, UsageListener};
 
-/// Ensures that a message has at least one part. An empty text is used only if there is no other content.
+/// Removes empty texts from the parts. If no part is left, returns one empty text, because a message needs at
+/// least one part.
 pub(crate) fn blank_if_nothing(mut parts: Vec<Part>) -> Vec<Part> {
     let is_empty = |part: &Part| matches!(part, Part::Text { text } if text.is_empty());
     if parts.iter().any(|part| !is_empty(part)) {

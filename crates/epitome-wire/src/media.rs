@@ -1,7 +1,8 @@
-//! Reads and writes media in the forms that the dialects share.
+//! Reads and writes media in the forms that several dialects use.
 //!
-//! Media that a dialect cannot carry are replaced by a placeholder text, so that the model knows about them.
-//! Bytes are never changed. Only the first few are read, to detect a missing type.
+//! Media that a dialect cannot carry are replaced with a placeholder text, so that the model knows that media
+//! were sent. The bytes of media are never changed. Only the first bytes are read, to detect a missing media
+//! type.
 
 use epitome_core::message::{Content, Media, MediaSource};
 use serde_json::{Value, json};
@@ -17,8 +18,9 @@ pub(crate) fn new(mime: &str, source: MediaSource) -> Media {
     Media { mime: mime.to_owned(), source, size: None }
 }
 
-/// Reads media from a URL. If the URL contains the bytes in base64, returns the bytes. The type keeps its
-/// parameters, so that the URL can be restored.
+/// Reads media from a URL. If the URL contains the bytes in base64, the result contains these bytes. The media
+/// type keeps its parameters, so that the URL can be restored. `mime` is the type of media whose URL contains
+/// no bytes.
 pub(crate) fn from_url(url: &str, mime: &str) -> Media {
     let rest = url.strip_prefix("data:");
     if let Some((mime, data)) = rest.and_then(|rest| rest.split_once(";base64,"))
@@ -40,7 +42,8 @@ pub(crate) fn file_data(data: &str) -> Media {
     if bare { new("", MediaSource::Base64(data.to_owned())) } else { media }
 }
 
-/// Writes the content of a tool result: a string if it is a single text, else a list of pieces.
+/// Writes the content of a tool result. A single text is written as a string, and empty content as an empty
+/// string. Other content is written as a list of pieces.
 pub(crate) fn encode_content(
     content: &[Content],
     words: fn(&str) -> Value,
@@ -59,10 +62,11 @@ pub(crate) fn encode_content(
     }
 }
 
-/// Returns the URL; `None` if the media are stored at the provider.
+/// Returns the URL of the media. If the media contain their bytes, returns a `data:` URL with these bytes.
+/// `None` if the media are stored at the provider.
 pub(crate) fn url(media: &Media) -> Option<String> {
     match &media.source {
-        // Unknown type: the plain base64, as it was received.
+        // If the type is unknown, the plain base64 is returned, as it was received.
         MediaSource::Base64(data) if media.mime.is_empty() => Some(data.clone()),
         MediaSource::Base64(data) => Some(format!("data:{};base64,{data}", media.mime)),
         MediaSource::Url(url) => Some(url.clone()),
@@ -79,8 +83,9 @@ pub(crate) fn is_common_image(media: &Media) -> bool {
     matches!(media.mime.as_str(), "image/png" | "image/jpeg" | "image/gif" | "image/webp" | IMAGE)
 }
 
-/// Returns whether OpenAI's formats can carry the media as an image or a file. They do not carry audio, video,
-/// images of rare types, and URLs that contain the bytes in an unsupported way.
+/// Returns whether OpenAI's formats can carry the media as an image or a file. The formats cannot carry the
+/// following media in this way: audio, video, images of rare types, and `data:` URLs whose bytes are not in
+/// base64.
 pub(crate) fn is_accepted_by_openai(media: &Media) -> bool {
     let inline = matches!(&media.source, MediaSource::Url(url) if url.starts_with("data:"));
     !inline && !is_audio_or_video(media) && (is_common_image(media) || !is_image(media))
@@ -91,18 +96,18 @@ pub(crate) fn is_audio_or_video(media: &Media) -> bool {
     media.mime.starts_with("audio/") || media.mime.starts_with("video/")
 }
 
-/// Returns the text that replaces media that a dialect cannot carry: `[image/tiff]`.
+/// Returns the text that replaces media that a dialect cannot carry, such as `[image/tiff]`.
 pub(crate) fn placeholder(media: &Media) -> String {
     let mime: String = without_parameters(&media.mime).chars().filter(|c| !c.is_control()).collect();
     if mime.trim().is_empty() { "[media]".to_owned() } else { format!("[{}]", mime.trim()) }
 }
 
-/// Returns the type without its parameters.
+/// Returns the media type without its parameters.
 fn without_parameters(mime: &str) -> &str {
     mime.split(';').next().unwrap_or_default().trim()
 }
 
-/// Returns the media with a normalized type. A missing type is detected from the first bytes.
+/// Returns the media with a normalized media type. A missing or generic type is detected from the first bytes.
 pub(crate) fn normalized(media: &Media) -> Media {
     let mut media = media.clone();
     media.mime = without_parameters(&media.mime).to_ascii_lowercase();
@@ -136,7 +141,7 @@ pub(crate) fn audio(piece: &Object) -> Result<Media> {
     })
 }
 
-/// The inverse of [`audio`].
+/// Writes audio as `input_audio`: the inverse of [`audio`]. `None` if the media are not the bytes of audio.
 pub(crate) fn encode_audio(media: &Media) -> Option<Value> {
     let MediaSource::Base64(data) = &media.source else { return None };
     let format = match media.mime.strip_prefix("audio/")? {
@@ -147,7 +152,7 @@ pub(crate) fn encode_audio(media: &Media) -> Option<Value> {
     Some(json!({ "type": "input_audio", "input_audio": { "data": data, "format": format } }))
 }
 
-/// Returns a name for a file without one, because OpenAI requires it.
+/// Returns a file name. OpenAI requires a name for each file, and media have no name.
 pub(crate) fn file_name(media: &Media) -> &'static str {
     if media.mime == "application/pdf" { "attachment.pdf" } else { "attachment" }
 }

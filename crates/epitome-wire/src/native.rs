@@ -1,8 +1,9 @@
-//! Implements Epitome's own format: `{"role", "parts", …}`, as `serde` writes messages.
+//! Implements Epitome's own format: `{"role", "parts", …}`. It is the JSON that `serde` writes for a
+//! [`Message`].
 //!
-//! Messages are parsed field by field and not with `serde`, whose errors repeat the invalid value, which may
-//! be message content, and do not name the field. Data from other formats stays with the message (`wire`), so
-//! that an exported session is complete when it is imported again.
+//! This module parses messages field by field and not with `serde`. An error of `serde` contains the invalid
+//! value, which may be message content, and does not contain the field's name. The field `wire` contains a
+//! message's data from other formats, so that an exported session is complete when it is imported again.
 
 use epitome_core::message::{
     Content, Media, MediaSource, Message, Part, Role, Timestamp, ToolCall, ToolResult,
@@ -67,7 +68,8 @@ impl Format for Native {
         Ok(message)
     }
 
-    /// Writes one message as `serde` does, without a position or timestamp that is not set.
+    /// Writes one message as `serde` does. Leaves out the position and the timestamp if they are 0, which means
+    /// that they are not set.
     fn encode(&self, message: &Message) -> Vec<Value> {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(message) else { return Vec::new() };
         fields.retain(|key, value| !(matches!(key.as_str(), "seq" | "at") && value.as_i64() == Some(0)));
@@ -88,7 +90,9 @@ impl Format for Native {
     }
 }
 
-/// Returns when a message was written: the field `created_at`, or `at`, its older name. Both take RFC 3339 or milliseconds.
+/// Returns the time at which a message was written. The field is `created_at`, or `at`, which is its older
+/// name. Both fields accept RFC 3339 or milliseconds since 1970. If both are present, they must be equal. If
+/// both are missing, the result is 0.
 fn read_time(fields: &Object) -> Result<Timestamp> {
     const EXPECTED: &str = "RFC 3339 with an offset (2026-03-14T10:22:00Z) or milliseconds since 1970";
     let mut found = None;
@@ -96,14 +100,14 @@ fn read_time(fields: &Object) -> Result<Timestamp> {
         let Some(value) = fields.get(key).filter(|value| !value.is_null()) else { continue };
         let at = time(value).ok_or_else(|| field::wrong_type(key, value, EXPECTED))?;
         if found.is_some_and(|other| other != at) {
-            return Err(DialectError::new(key, "is another time than `at`; send one of them"));
+            return Err(DialectError::new(key, "differs from `at`; send only one of the two fields"));
         }
         found = Some(at);
     }
     Ok(found.unwrap_or_default())
 }
 
-/// The fields that contain when a message was written.
+/// The fields that may contain the time at which a message was written.
 const TIMES: [&str; 2] = ["at", "created_at"];
 
 fn time(value: &Value) -> Option<Timestamp> {
@@ -156,7 +160,7 @@ fn read_media(piece: &Object) -> Result<Media> {
             (Some(data), None, None) => Ok(MediaSource::Base64(data)),
             (None, Some(url), None) => Ok(MediaSource::Url(url)),
             (None, None, Some(id)) => Ok(MediaSource::File(id)),
-            _ => Err(DialectError::new("", "must be one of base64, url and file")),
+            _ => Err(DialectError::new("", "must contain exactly one of base64, url and file")),
         }
     })?;
     let size = Option::deserialize(piece.get("size").unwrap_or(&Value::Null));
@@ -164,8 +168,8 @@ fn read_media(piece: &Object) -> Result<Media> {
     Ok(Media { mime: field::text(piece, "mime")?.to_owned(), source, size })
 }
 
-/// Writes the message's current position, timestamp and flags to the received item. Values that are already
-/// right stay unchanged.
+/// Writes the message's current position, timestamp and flags to the received JSON. A value that is already
+/// correct is not changed.
 pub(crate) fn write_current(items: &mut [Value], message: &Message) {
     let Some(fields) = items.first_mut().and_then(Value::as_object_mut) else { return };
     let (zero, unset) = (Value::from(0), Value::Bool(false));

@@ -1,9 +1,10 @@
-//! Implements OpenAI's chat completions: a flat list, with each tool result directly after the reply that
-//! made the call.
+//! Implements OpenAI's chat completions: a flat list of messages, in which each tool result comes directly
+//! after the reply that made the call.
 //!
-//! Many servers use this format, each with its own fields. Of these, reasoning is read (`reasoning_content`,
-//! `reasoning`). Calls in the form from before 2023 are read as well: `function_call` and the role `function`,
-//! which only the function's name connects. All other fields stay in the residue.
+//! Many servers use this format and add their own fields. Only the fields for reasoning are read:
+//! `reasoning_content` and `reasoning`. The older form of calls is read too: the call is in the field
+//! `function_call`, and the result has the role `function`. In that form, only the function's name connects the
+//! call and the result. All other fields stay in the residue of their message.
 
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolResult};
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ use crate::{blank_if_nothing, media, part_of};
 
 const ROLES: &str = "system, developer, user, assistant, tool and function";
 
-/// OpenAI's chat completions, also used by many other servers.
+/// OpenAI's chat completions. Many other servers use this format too.
 #[derive(Debug)]
 pub(crate) struct OpenAi;
 
@@ -29,13 +30,13 @@ pub(crate) const ENDPOINT: Endpoint = Endpoint {
     client_base: "/openai/v1",
     key_env: "OPENAI_API_KEY",
     key: ("authorization", "Bearer "),
-    // The first is Azure's.
+    // Azure uses the header `api-key`.
     credentials: &["api-key", "openai-organization", "openai-project"],
     headers: &[],
 };
 
 static ABOUT: About = About {
-    // No server accepts both.
+    // A server accepts only one of these names.
     limit_names: &["max_tokens", "max_completion_tokens"],
     endpoint: Some(ENDPOINT),
     ..About::new("openai")
@@ -65,7 +66,8 @@ impl Format for OpenAi {
             "function" => return read_result(fields, "name"),
             _ => field::role(fields, ROLES)?,
         };
-        // A reply may consist of calls only. Any other message without content is probably misspelled.
+        // A reply may contain only calls and no `content`. In any other message, the name of the field is
+        // probably misspelled.
         if role != Role::Assistant && !fields.contains_key("content") {
             return Err(field::missing("content"));
         }
@@ -78,7 +80,7 @@ impl Format for OpenAi {
         read_content(fields, &mut |piece| parts.push(part_of(piece)))?;
         if role == Role::Assistant {
             let refusal = fields.get("refusal").and_then(Value::as_str).filter(|text| !text.is_empty());
-            // If there is content, the refusal is part of it.
+            // If there is content, the content already includes the refusal.
             if parts.iter().all(|part| matches!(part, Part::Thinking { .. })) {
                 parts.extend(refusal.map(Part::text));
             }
@@ -88,7 +90,8 @@ impl Format for OpenAi {
         Ok(Message { author: author.map(Into::into), ..Message::new(role, blank_if_nothing(parts)) })
     }
 
-    /// Encodes one message. A message with results becomes several wire messages, results first.
+    /// Encodes one message. Each tool result becomes a separate wire message, and these come first. If the
+    /// message has other content, one more wire message contains that content.
     fn encode(&self, message: &Message) -> Vec<Value> {
         let mut out: Vec<Value> = message.results().map(encode_result).collect();
         if message.role == Role::Tool {
@@ -146,9 +149,8 @@ impl Format for OpenAi {
         Some(json!({ "role": FUNCTION, "name": call, "content": encoded.get("content") }))
     }
 
-    /// Copies the received content into a message that is written from its parts, if the content is
-    /// equivalent. Also copies unknown fields of its calls, because some servers require a signature that
-    /// they put there.
+    /// Copies the received content into the encoded message, if the content is equivalent. Also copies the
+    /// unknown fields of the calls. Some servers put a signature into a call and require it in later requests.
     fn copy_received_fields(
         &self,
         fields: &mut Object,
@@ -170,7 +172,7 @@ impl Format for OpenAi {
         {
             fields.insert("content".to_owned(), content.clone());
         }
-        // Servers use different names for this field.
+        // Servers use different names for the field with the reasoning. The name of the received field is used.
         if received.get("reasoning_content").is_none()
             && received.get("reasoning").is_some()
             && let Some(thought) = fields.shift_remove("reasoning_content")
@@ -198,7 +200,7 @@ fn read_result(fields: &Object, call: &str) -> Result<Message> {
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content, error: false })]))
 }
 
-/// Reads the content. Unknown types and empty texts are ignored.
+/// Reads the content. Pieces of unknown types and empty texts are ignored.
 fn read_content(fields: &Object, push: &mut dyn FnMut(Content)) -> Result<()> {
     field::content(fields, "content", push, |piece, push| {
         let kind = field::name(piece, "type")?;
@@ -215,7 +217,7 @@ fn read_content(fields: &Object, push: &mut dyn FnMut(Content)) -> Result<()> {
 
 fn read_image(piece: &Object) -> Result<Media> {
     let url = match piece.get("image_url") {
-        // Some servers accept the URL directly.
+        // Some servers accept the URL as a string in place of an object.
         Some(Value::String(url)) => url,
         _ => field::inner(piece, "image_url", |image| field::text(image, "url"))?,
     };
@@ -266,7 +268,7 @@ fn encode_result(result: &ToolResult) -> Value {
     json!({ "role": "tool", "tool_call_id": &*result.call, "content": content })
 }
 
-/// Encodes media, or a placeholder text if this format cannot carry them.
+/// Encodes media. If this format cannot carry the media, encodes a placeholder text instead.
 fn encode_media(media: &Media) -> Value {
     media_piece(media).unwrap_or_else(|| text_piece(&media::placeholder(media)))
 }
@@ -286,7 +288,7 @@ fn media_piece(media: &Media) -> Option<Value> {
     }
 }
 
-/// The type of calls before tools existed.
+/// The type of calls in the older form, from before `tool_calls` existed.
 const FUNCTION: &str = "function";
 
 fn is_old_call(value: &Value) -> bool {
@@ -301,7 +303,7 @@ fn custom_calls(value: &Value) -> Vec<String> {
     custom.filter_map(|call| Some(call.get("id")?.as_str()?.to_owned())).collect()
 }
 
-/// Returns whether a chat message's content contains nothing that providers reject.
+/// Returns whether providers accept the content of this chat message.
 fn is_acceptable_content(value: &Value) -> bool {
     let field = |key: &str| value.get(key).filter(|value| !value.is_null());
     let role = field("role").and_then(Value::as_str).unwrap_or_default();
@@ -310,20 +312,20 @@ fn is_acceptable_content(value: &Value) -> bool {
         Some(Value::Array(pieces)) => {
             !pieces.is_empty() && !pieces.iter().any(|piece| is_rejected(piece, role))
         }
-        // A tool result may be empty, and so may a reply that makes calls.
+        // A tool result may have an empty text. A reply that makes calls may have an empty text too.
         Some(Value::String(text)) if text.is_empty() => calls || matches!(role, "tool" | FUNCTION),
         Some(Value::String(text)) => matches!(role, "tool" | FUNCTION) || !is_blank(text),
         _ => role == "assistant" && (calls || field("refusal").is_some() || field("audio").is_some()),
     }
 }
 
-/// Returns whether a chat message contains nothing that providers reject.
+/// Returns whether providers accept this chat message.
 fn is_acceptable(value: &Value) -> bool {
     let role = value.get("role").and_then(Value::as_str).unwrap_or_default();
     let is_set = |key: &str| value.get(key).is_some_and(|value| !value.is_null());
     let has_valid_name =
         value.get("name").is_none_or(|name| name.as_str().is_some_and(|name| !name.is_empty()));
-    // A call of an unknown type would stay without a result, which providers reject.
+    // A call of an unknown type would have no result, and providers reject a call without a result.
     let is_readable = |call: &Value| {
         call.get("type").is_none_or(|kind| kind.is_null() || kind == "function" || kind == "custom")
     };

@@ -1,9 +1,9 @@
 //! Defines the pieces of a wire message.
 //!
-//! A piece is the smallest unit that can be sent exactly as received: a chat message, an item of Responses, a
-//! block of an Anthropic message. It records which parts were read from it. So if the core removes part of a
-//! message (its reasoning, one of several results), the other pieces are still sent byte for byte. Each format
-//! defines the pieces of its messages.
+//! A piece is the smallest unit that can be sent exactly as received: a chat message, an item of the Responses
+//! API or a block of an Anthropic message. Each piece contains the message parts that were read from it.
+//! `epitome_core` may remove parts of a message, such as its reasoning or one of several results. The pieces of
+//! the remaining parts are then still sent byte for byte. Each format defines the pieces of its messages.
 
 use std::borrow::Cow;
 
@@ -17,22 +17,24 @@ use crate::raw::{FLAGS_FIELD, RawFields};
 /// A piece of a wire message.
 #[derive(Debug, Clone)]
 pub struct Piece<'a> {
-    /// Its JSON text.
+    /// The piece's JSON text.
     pub text: Cow<'a, str>,
-    /// The parts read from it, without unknown content.
+    /// The message parts that were read from the piece. Content of unknown types is not included.
     pub parts: Vec<Part>,
-    /// The type of the call, if it is not the common one. A result has the type of its call.
+    /// The type of the call in this piece. A result has the type of its call. `None` for the common type, and
+    /// if the piece contains neither a call nor a result.
     pub call_type: Option<String>,
-    /// Ids of calls whose arguments need not be a JSON object.
+    /// The ids of the calls in this piece whose arguments need not be a JSON object.
     pub custom_calls: Vec<String>,
-    /// The provider's id, if the parts do not contain it. Ids must be unique.
+    /// The provider's id of this piece, if the parts do not contain the id. A request must not contain an id
+    /// twice.
     pub id: Option<String>,
-    /// Whether the piece, apart from its parts, contains nothing that providers reject.
+    /// Whether providers accept the content of the piece. The parts of the piece are also checked separately.
     pub acceptable: bool,
 }
 
 impl<'a> Piece<'a> {
-    /// Creates a piece of the common type without anything that providers reject.
+    /// Creates a piece without an id and with the common call type, whose content providers accept.
     pub fn new(text: impl Into<Cow<'a, str>>, parts: Vec<Part>) -> Self {
         Self {
             text: text.into(),
@@ -54,14 +56,15 @@ pub(crate) fn is_blank_text(piece: &Value) -> bool {
     matches!(kind(piece), "text" | "input_text" | "output_text") && is_blank(text(piece, "text"))
 }
 
-/// Returns whether providers reject a content piece: it has no type, is blank, or is media outside of a user
-/// message.
+/// Returns whether providers reject this content piece of a message with this role. They reject a piece without
+/// a type, a blank text, and media outside of a user message.
 pub(crate) fn is_rejected(piece: &Value, role: &str) -> bool {
     let media = matches!(kind(piece), "image_url" | "input_audio" | "file" | "input_image" | "input_file");
     kind(piece).is_empty() || is_blank_text(piece) || (media && role != "user")
 }
 
-/// Returns whether `current` is the received part. The arguments of custom calls are not compared.
+/// Returns whether the outgoing part `current` equals the received part. The arguments of custom calls are not
+/// compared.
 pub(crate) fn is_same(piece: &Piece<'_>, received: &Part, current: &Part) -> bool {
     match (received, current) {
         (Part::ToolCall(received), Part::ToolCall(current)) if piece.is_custom(received) => {
@@ -71,7 +74,8 @@ pub(crate) fn is_same(piece: &Piece<'_>, received: &Part, current: &Part) -> boo
     }
 }
 
-/// Returns whether a received part may be sent unchanged. `fitted` is what would be sent otherwise.
+/// Returns whether a received part may be sent unchanged. `fitted` is the adjusted part that would be sent
+/// instead; `None` if no part would be sent.
 pub(crate) fn can_stay(piece: &Piece<'_>, received: &Part, fitted: Option<&Part>) -> bool {
     match (received, fitted) {
         (Part::Text { text }, None) => text.is_empty(),
@@ -89,7 +93,7 @@ pub(crate) fn can_stay(piece: &Piece<'_>, received: &Part, fitted: Option<&Part>
     }
 }
 
-/// Returns whether two contents are equal, or have the same text in different pieces.
+/// Returns whether two contents are equal, or contain the same text in differently divided pieces.
 fn is_same_text(received: &[Content], fitted: &[Content]) -> bool {
     if received == fitted {
         return true;
@@ -113,7 +117,7 @@ pub(crate) fn unknown_fields<'a>(text: &'a str, encoded: &Value) -> Vec<(String,
     let fields = RawFields::of(text);
     let value = |key: &str| fields.get(key).and_then(|text| serde_json::from_str::<Value>(text).ok());
     let same = |key: &str| encoded.get(key).cloned() == value(key);
-    // Such a field has a meaning only in an object of the type it was received with.
+    // An unknown field has a meaning only in an object with the same type and role as the received object.
     if !(same("type") && same("role")) {
         return Vec::new();
     }

@@ -11,10 +11,11 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Epitome's field on foreign messages and blocks.
+/// The field in which messages and blocks of other formats contain Epitome's flags.
 pub(crate) const FLAGS_FIELD: &str = "epitome";
 
-/// The fields of an object in order, with their texts, including duplicates.
+/// The fields of a JSON object in their order: the name and the JSON text of each value. Contains duplicate
+/// names too.
 #[derive(Debug)]
 pub struct RawFields<'a>(pub(crate) Vec<(String, &'a str)>);
 
@@ -24,7 +25,8 @@ impl<'a> RawFields<'a> {
         serde_json::from_str(text).unwrap_or(Self(Vec::new()))
     }
 
-    /// Returns the text of a field. Of several with this name, the last one is used, as in other parsers.
+    /// Returns the JSON text of a field's value. If the name occurs several times, the last value is used, as
+    /// in other parsers.
     pub fn get(&self, name: &str) -> Option<&'a str> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, text)| *text)
     }
@@ -60,13 +62,14 @@ pub(crate) fn items(text: &str) -> Vec<&str> {
     items.into_iter().map(RawValue::get).collect()
 }
 
-/// Returns the position of a piece of a text.
+/// Returns the byte range of `piece` in `whole`. `piece` must be a slice of `whole`.
 pub(crate) fn range_of(whole: &str, piece: &str) -> Range<usize> {
     let from = piece.as_ptr().addr().saturating_sub(whole.as_ptr().addr());
     from..from.saturating_add(piece.len())
 }
 
-/// Returns the texts of the content's blocks. A string becomes one block of this kind.
+/// Returns the JSON texts of the content's blocks. Content that is a string becomes one block of the type
+/// `kind`.
 pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
     if content.starts_with('"') {
         return vec![format!("{{\"type\":\"{kind}\",\"text\":{content}}}").into()];
@@ -74,13 +77,14 @@ pub(crate) fn blocks<'a>(content: &'a str, kind: &str) -> Vec<Cow<'a, str>> {
     items(content).into_iter().map(Cow::Borrowed).collect()
 }
 
-/// Returns an object without the fields of this name, otherwise unchanged.
+/// Returns an object without the fields of this name. The rest of the text does not change.
 pub(crate) fn remove_field<'a>(object: &'a str, name: &str) -> Cow<'a, str> {
     let members = RawFields::of(object);
     if members.get(name).is_none() {
         return object.into();
     }
-    // The text before the fields, then each remaining field with the separator before it.
+    // Copies the text before the first field. Then copies each remaining field together with the separator
+    // before it.
     let mut before = object.find('{').map_or(0, |at| at + 1);
     let mut out = object.get(..before).unwrap_or_default().to_owned();
     let start = out.len();
@@ -108,7 +112,7 @@ pub(crate) fn append_field(object: &str, name: &str, text: &str) -> String {
     format!("{inner}{comma}{}:{text}}}", Value::from(name))
 }
 
-/// Returns an object with this text as the value of a field.
+/// Returns an object in which the field `name` has the value `text`, which is JSON.
 pub(crate) fn set_field(object: &str, name: &str, text: &str) -> String {
     match RawFields::of(object).get(name) {
         Some(before) => apply_edits(object, vec![(range_of(object, before), text.to_owned())]),
@@ -116,7 +120,7 @@ pub(crate) fn set_field(object: &str, name: &str, text: &str) -> String {
     }
 }
 
-/// Replaces the texts at these positions.
+/// Replaces the text in each of these byte ranges.
 pub(crate) fn apply_edits(text: &str, mut edits: Vec<(Range<usize>, String)>) -> String {
     edits.sort_by_key(|(range, _)| range.start);
     let mut out = String::with_capacity(text.len());
@@ -130,8 +134,9 @@ pub(crate) fn apply_edits(text: &str, mut edits: Vec<(Range<usize>, String)>) ->
     out
 }
 
-/// Returns whether the text may contain Epitome's flags: a quick check without false negatives. A letter of
-/// the field name may be written as an escape.
+/// Checks quickly whether the text may contain Epitome's flags. The result is never false for a text with
+/// flags. JSON may contain a letter of the field name as an escape, so the function also searches for these
+/// escapes.
 pub(crate) fn may_have_flags(text: &str) -> bool {
     text.contains(FLAGS_FIELD) || text.contains("\\u006") || text.contains("\\u007")
 }

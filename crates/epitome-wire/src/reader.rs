@@ -1,7 +1,8 @@
-//! Reads wire messages, one after the other or a whole request.
+//! Reads wire messages: one after the other, or all messages of a request.
 //!
-//! The dialect reads each message and encodes it again. The difference between the encoded and the received
-//! form (the residue) is stored with the message, so that the message can be restored.
+//! The dialect reads each wire message and encodes the result again. The encoded form may differ from the
+//! received form. This difference is the residue. It is stored with the message, so that the received form can
+//! be restored.
 
 use epitome_core::message::{Message, Role};
 use serde_json::{Value, json};
@@ -9,8 +10,8 @@ use serde_json::{Value, json};
 use crate::raw::{self, RawFields};
 use crate::{Dialect, DialectError, blank_if_nothing, exact, field, residue};
 
-/// Maximum nesting depth of a residue. A deeper residue is stored as text, because the stored form adds more
-/// levels and parsers stop at 128.
+/// Maximum nesting depth of a residue, in levels. A deeper residue is stored as text. The stored message adds
+/// more levels around the residue, and parsers reject JSON with more than 128 levels.
 const MAX_DEPTH: usize = 64;
 
 /// Reads wire messages, one after the other. One reply may consist of several wire messages.
@@ -30,20 +31,22 @@ const MAX_DEPTH: usize = 64;
 #[derive(Debug)]
 pub struct Reader {
     dialect: Dialect,
-    /// The reply that the next item may continue, in formats whose replies are several items.
+    /// The last message that was read, which the next item may continue. Used only in formats in which a reply
+    /// may consist of several items.
     pending: Option<Pending>,
 }
 
 #[derive(Debug)]
 struct Pending {
     message: Message,
-    /// The wire messages it was read from.
+    /// The wire messages from which the message was read.
     received: Vec<Value>,
-    /// The original texts of the wire messages that a [`Value`] does not represent exactly.
+    /// For each wire message, its original text if a [`Value`] does not represent the text exactly, else
+    /// `None`.
     texts: Vec<Option<String>>,
 }
 
-/// A message, and the number of wire messages it was read from.
+/// A message, and the number of wire messages from which it was read.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadMessage {
     /// The message.
@@ -53,14 +56,14 @@ pub struct ReadMessage {
 }
 
 impl Dialect {
-    /// Creates a reader for wire messages, one after the other.
+    /// Creates a reader that reads wire messages one after the other.
     pub fn reader(self) -> Reader {
         Reader { dialect: self, pending: None }
     }
 
     /// Reads a request body, or a bare list of messages.
     ///
-    /// Numbers have the precision of a [`Value`]; [`Dialect::read_text`] reads the text itself.
+    /// Numbers have the precision of a [`Value`]. To preserve every digit, use [`Dialect::read_text`].
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -74,8 +77,8 @@ impl Dialect {
         self.read_list(body, &[])
     }
 
-    /// Reads the text of a request body, or of a bare list of messages. Unlike [`Dialect::read`], it preserves
-    /// every digit of every number.
+    /// Reads the text of a request body, or of a bare list of messages. Unlike [`Dialect::read`], this function
+    /// preserves every digit of every number.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -89,11 +92,12 @@ impl Dialect {
         let body = parse_json(text)?;
         let field = || RawFields::of(text).get(self.0.about().list_field).unwrap_or_default();
         let list = if body.is_array() { text } else { field() };
-        // An `input` that is a string has no list, and no numbers that could lose precision.
+        // If `input` is a string, there is no list, and there are no numbers that could lose digits.
         self.read_list(&body, &raw::items(list))
     }
 
-    /// Reads a body, or a list of messages. `texts` are the texts of the list's items, if available.
+    /// Reads a request body, or a bare list of messages. `texts` are the JSON texts of the list's items; empty
+    /// if they are not available.
     fn read_list(self, body: &Value, texts: &[&str]) -> Result<Vec<Message>, DialectError> {
         let about = self.0.about();
         let mut reader = self.reader();
@@ -126,21 +130,22 @@ impl Dialect {
 }
 
 impl Reader {
-    /// Reads the next message, and returns the message that is now complete. A rejected message changes
-    /// nothing.
+    /// Reads the next wire message, and returns the message that is now complete. `None` if no message is
+    /// complete yet. An invalid wire message does not change the reader.
     pub fn push(&mut self, wire: &Value) -> Result<Option<ReadMessage>, DialectError> {
         self.read_one(wire.clone(), None)
     }
 
-    /// Reads the text of the next message. If a [`Value`] would lose a digit or a duplicate key, the text itself
-    /// is stored. The result is that of [`Reader::push`].
+    /// Reads the next wire message from its JSON text. If a [`Value`] would lose a digit or a duplicate key,
+    /// the text is stored with the message. Returns the same message as [`Reader::push`].
     pub fn push_text(&mut self, wire: &str) -> Result<Option<ReadMessage>, DialectError> {
         let value = parse_json(wire)?;
         let text = (!exact::is_exact(wire, &value)).then(|| wire.trim().to_owned());
         self.read_one(value, text)
     }
 
-    /// Returns the last message at the end.
+    /// Returns the last message. Call it after the last wire message. `None` if all messages were already
+    /// returned.
     pub fn finish(&mut self) -> Option<ReadMessage> {
         self.pending.take().map(|pending| pending.read(self.dialect))
     }
@@ -216,6 +221,6 @@ pub(crate) fn parse_json(text: &str) -> Result<Value, DialectError> {
 }
 
 pub(crate) fn invalid_json(error: &serde_json::Error) -> DialectError {
-    // `serde_json` reports the problem and its position, but not the text.
+    // The error of `serde_json` contains the problem and its position, but not the text.
     DialectError::new("", format!("is not valid JSON: {error}"))
 }

@@ -1,7 +1,8 @@
 //! Registers formats, and detects the format of a message.
 //!
-//! The four built-in formats are listed in [`BUILT_IN`]. A program can add its own with [`register`] before
-//! it reads anything. From then on every flag, setting and route accepts the new name.
+//! The four built-in formats are listed in [`BUILT_IN`]. A program can add its own formats with [`register`],
+//! before it reads any message. After that, every command-line flag, setting and route accepts the name of the
+//! new format.
 
 use std::str::FromStr;
 use std::sync::{PoisonError, RwLock};
@@ -20,7 +21,7 @@ const BUILT_IN: [&dyn Format; 4] =
 /// Maximum number of added formats.
 const MAX_ADDED: usize = 16;
 
-/// Maximum length of a name, in bytes.
+/// Maximum length of a format's name, in bytes.
 const MAX_NAME_BYTES: usize = 32;
 
 static ADDED: RwLock<Vec<&'static dyn Format>> = RwLock::new(Vec::new());
@@ -40,8 +41,8 @@ pub enum RegisterError {
     TooMany,
 }
 
-/// Adds a format for the lifetime of the process. Call it before anything is read, because a server creates
-/// its routes only once.
+/// Adds a format for the lifetime of the process. Call this function before a message is read and before a
+/// server starts, because a server creates its routes only once.
 pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
     let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let name = format.about().name;
@@ -64,7 +65,7 @@ pub fn register(format: &'static dyn Format) -> Result<Dialect, RegisterError> {
 }
 
 impl Dialect {
-    /// OpenAI's chat completions, also used by many other servers.
+    /// OpenAI's chat completions. Many other servers use this format too.
     pub const OPENAI: Self = Self(&openai::OpenAi);
     /// OpenAI's Responses API.
     pub const RESPONSES: Self = Self(&responses::Responses);
@@ -86,7 +87,8 @@ impl Dialect {
         Self::all().into_iter().find(is_of_provider)
     }
 
-    /// Detects the dialect of one wire message from its shape; `None` if it could be any.
+    /// Detects the dialect of one wire message from its shape. `None` if the shape is possible in several
+    /// dialects.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -101,7 +103,8 @@ impl Dialect {
         let all = Self::all();
         let hints = all.iter().filter_map(|dialect| Some((dialect.0.message_hint(fields)?, *dialect)));
         let clearest = hints.min_by_key(|(hint, _)| *hint);
-        // A wrapper object around a message: its own fields do not show the format.
+        // This object is a wrapper around a message. The wrapper's fields show only whether the wrapper has
+        // Epitome's own format.
         if !fields.contains_key("role") && fields.get("message").is_some_and(Value::is_object) {
             return clearest.map(|(_, dialect)| dialect).filter(|dialect| dialect.0.about().is_native);
         }
@@ -123,7 +126,7 @@ impl FromStr for Dialect {
         let all = Self::all();
         all.iter().copied().find(|dialect| dialect.name() == name).ok_or_else(|| {
             let similar = did_you_mean(name, all.iter().map(|dialect| dialect.name()));
-            let problem = format!("{name:?}: no such format; {similar}there are {}", Self::names(&all));
+            let problem = format!("{name:?}: no such format; {similar}the formats are {}", Self::names(&all));
             DialectError::new("", problem)
         })
     }

@@ -1,11 +1,13 @@
 //! Computes the difference between a received wire message and its encoded form.
 //!
-//! A message is stored once, in Epitome's form. Of the received JSON, only the difference to the JSON that
-//! Epitome would encode is stored with it: unknown fields, another key order, a string in place of a list.
-//! [`diff`] computes it and [`apply`] restores the original, value for value and key for key.
+//! A message is stored once, in Epitome's form. The received JSON may differ from the JSON that Epitome would
+//! encode: it may contain unknown fields, another order of the keys, or a string in place of a list. This
+//! difference is the residue, and only the residue is stored with the message. [`diff`] computes the residue.
+//! [`apply`] restores the received JSON, with the same values and the same order of the keys.
 //!
-//! A long text that also occurs in the encoded form is stored as a reference. This module does not depend on
-//! dialects. [`apply`] validates its input: a difference that does not fit gives `None`.
+//! If a long text of the residue also occurs in the encoded form, the residue contains a reference to that
+//! text. This module does not depend on dialects. [`apply`] validates the residue, and returns `None` if the
+//! residue does not fit the encoded form.
 
 use std::collections::HashMap;
 
@@ -15,7 +17,8 @@ use serde_json::{Map, Value, json};
 /// its reference.
 const MIN_SHARED: usize = 24;
 
-/// Returns the edits that turn `encoded` into `received`; `None` if they are equal, including key order.
+/// Returns the edits that turn `encoded` into `received`. `None` if both are equal, including the order of the
+/// keys.
 pub(crate) fn diff(encoded: &[Value], received: &[Value]) -> Option<Value> {
     let mut shared = Vec::new();
     encoded.iter().for_each(|value| long_strings(value, &mut shared));
@@ -26,7 +29,7 @@ pub(crate) fn diff(encoded: &[Value], received: &[Value]) -> Option<Value> {
     diff_items(encoded, received, &positions)
 }
 
-/// Returns `encoded` with these edits applied.
+/// Returns `encoded` with these edits applied. `None` if the edits do not fit.
 pub(crate) fn apply(encoded: &[Value], edit: &Value) -> Option<Vec<Value>> {
     let mut shared = Vec::new();
     encoded.iter().for_each(|value| long_strings(value, &mut shared));
@@ -55,14 +58,14 @@ fn long_strings<'a>(value: &'a Value, out: &mut Vec<&'a str>) {
     }
 }
 
-/// The position of each long string among those of the encoded form.
+/// Maps each long string of the encoded form to its position in the list of these strings.
 type SharedStrings<'a> = HashMap<&'a str, usize>;
 
 fn diff_value(encoded: &Value, received: &Value, shared: &SharedStrings<'_>) -> Option<Value> {
     match (encoded, received) {
         (Value::Object(encoded), Value::Object(received)) => diff_fields(encoded, received, shared),
         (Value::Array(encoded), Value::Array(received)) => diff_items(encoded, received, shared),
-        // `1` and `1.0`, `0.0` and `-0.0` are equal but written differently.
+        // Two numbers may be equal but written differently: `1` and `1.0`, or `0.0` and `-0.0`.
         (Value::Number(encoded), Value::Number(received)) if encoded.to_string() == received.to_string() => {
             None
         }
@@ -119,8 +122,8 @@ fn replacement(value: &Value, shared: &SharedStrings<'_>) -> Value {
     json!({ "=": with_references(value, shared) })
 }
 
-/// Replaces every long string that also occurs in the encoded form by `{"@": position}`. An object that has this
-/// form itself is wrapped in `{"@@": …}`.
+/// Replaces every long string that also occurs in the encoded form with the reference `{"@": position}`. A
+/// received object that looks like a reference is wrapped in `{"@@": …}`.
 fn with_references(value: &Value, shared: &SharedStrings<'_>) -> Value {
     match value {
         Value::String(text) => match shared.get(text.as_str()) {
@@ -141,7 +144,8 @@ fn with_references(value: &Value, shared: &SharedStrings<'_>) -> Value {
     }
 }
 
-/// Returns the only field of an object that is a reference, or looks like one.
+/// Returns the field of an object whose only field is `@` or `@@`. Such an object is a reference or looks like
+/// a reference. `None` for other objects.
 fn reference_key(fields: &Map<String, Value>) -> Option<(&str, &Value)> {
     let mut fields = fields.iter();
     let (key, value) = fields.next()?;
@@ -205,7 +209,7 @@ fn apply_value(encoded: &Value, edit: &Value, shared: &[&str]) -> Option<Value> 
     }
 }
 
-/// Returns the list under this key; empty if missing, `None` if it is not a list.
+/// Returns the list under this key. The list is empty if the key is missing. `None` if the value is not a list.
 fn list<'a>(edit: &'a Map<String, Value>, key: &str) -> Option<&'a [Value]> {
     edit.get(key).map_or(Some(&[]), |found| found.as_array().map(Vec::as_slice))
 }

@@ -1,12 +1,13 @@
-//! Implements OpenAI's Responses API: a flat list of items, in which a reply is several items.
+//! Implements OpenAI's Responses API: a flat list of items, in which one reply may consist of several items.
 //!
-//! The items of a reply (reasoning, text, calls) are read as one message, because the provider rejects a cut
-//! between a reasoning item and the items that follow from it. Calls of tools that the provider defines
-//! (`shell_call`, `computer_call` and similar) are read as calls if they have a `call_id`, so that they stay
-//! with their outputs. Calls without one, and unknown items, are stored in the residue of their message.
+//! The items of a reply (reasoning, text, calls) are read as one message. The provider rejects a request that
+//! contains a reasoning item without the items that belong to the reasoning, so Epitome must not separate these
+//! items. Calls of tools that the provider defines (`shell_call`, `computer_call` and similar) are read as
+//! calls if they have a `call_id`, so that each call stays together with its output. A call without a
+//! `call_id`, and an item of an unknown type, is stored only in the residue of its message.
 //!
-//! `instructions`, and an `input` that is a string, are also read as items: `{"instructions": …}` and the
-//! string.
+//! The request field `instructions` is read as the item `{"instructions": …}`. An `input` that is a string is
+//! read as one item, which is the string.
 
 use epitome_core::inspect::Finish;
 use epitome_core::message::{Content, Media, MediaSource, Message, Part, Role, ToolCall, ToolResult};
@@ -22,7 +23,7 @@ use crate::usage::{PartialUsage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restore};
 
 const ROLES: &str = "system, developer, user and assistant";
-/// The request field, and the item that represents it.
+/// The name of the request field. The item that represents this field contains a field with the same name.
 const INSTRUCTIONS: &str = "instructions";
 
 /// OpenAI's Responses API.
@@ -49,11 +50,11 @@ static ABOUT: About = About {
         ("response.failed", ""),
         ("error", ""),
     ],
-    // Accepts reasoning with an id or encrypted content from OpenAI, and results in text. Reasoning without
-    // an id comes from another provider.
+    // The provider accepts tool results that are text, and OpenAI's reasoning if it has an id or encrypted
+    // content. Reasoning without an id comes from another provider and is not sent.
     limits: FormatLimits {
         max_id_length: 64,
-        // Anthropic's file ids begin with this prefix; OpenAI does not recognise them.
+        // Anthropic's file ids begin with this prefix. OpenAI does not recognise these ids.
         accepts_media: |media| match &media.source {
             MediaSource::File(id) => !id.starts_with("file_"),
             _ => media::is_accepted_by_openai(media),
@@ -108,8 +109,8 @@ impl Format for Responses {
         }
     }
 
-    /// Encodes one message. In a reply each part becomes an item. In other messages all text and media become
-    /// one item.
+    /// Encodes one message. Each part of a reply becomes one item. The text and media of any other message
+    /// become one item together.
     fn encode(&self, message: &Message) -> Vec<Value> {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
         let mut out = Vec::new();
@@ -156,9 +157,10 @@ impl Format for Responses {
         out
     }
 
-    /// System messages are written as items, which keep their role and stay separate. Only a message that
-    /// came from `instructions` is written there again, so that a caller that merges these fields into the
-    /// original request does not duplicate it.
+    /// Writes the first message to the request field `instructions`, if the message was read from this field.
+    /// As an item, the message would occur twice after a caller merges the returned fields into the original
+    /// request. Writes all other system messages as items, so that they keep their role and stay separate
+    /// messages.
     fn write(&self, messages: &[Message]) -> Map<String, Value> {
         let mut fitter = Fitter::new(ABOUT.limits);
         let (mut fields, mut rest) = (Map::new(), messages);
@@ -201,7 +203,7 @@ impl Format for Responses {
         }]
     }
 
-    /// Returns whether the item is not a message, such as an approval.
+    /// Returns whether the item is not a message. An approval is an example.
     fn is_neutral(&self, item: &str) -> bool {
         RawFields::of(item).get("type").is_some_and(|kind| kind != "\"message\"")
     }
@@ -243,7 +245,7 @@ impl Format for Responses {
         }))
     }
 
-    /// A response in the background is returned before it is complete.
+    /// Returns [`ReadStatus::Continue`] for a background response that is not complete yet.
     fn read_body(&self, partial: &mut PartialAnswer, body: &Value) -> ReadStatus {
         self.read_usage(body, &mut partial.usage);
         match body.get("status").and_then(Value::as_str) {
@@ -260,7 +262,7 @@ impl Format for Responses {
         let response = event.get("response").unwrap_or(&Value::Null);
         match kind(event) {
             "response.output_text.delta" => partial.text.push_str(text(event, "delta")),
-            // The last event repeats the whole text.
+            // The last event contains the whole text again. It replaces the text that was read before.
             "response.completed" | "response.incomplete" => {
                 partial.ended = true;
                 return if self.read_body(partial, response) == ReadStatus::Done {
@@ -280,7 +282,7 @@ impl Format for Responses {
         ReadStatus::Continue
     }
 
-    /// `input_tokens` includes the tokens read from a cache.
+    /// Reads the token counts. In this format, `input_tokens` includes the tokens that were read from a cache.
     fn read_usage(&self, reply: &Value, sums: &mut PartialUsage) {
         let Some(usage) = reply.get("usage") else { return };
         let read = tokens(usage.pointer("/input_tokens_details/cached_tokens"));
@@ -289,7 +291,8 @@ impl Format for Responses {
     }
 }
 
-/// Returns the text of a message that was read from the request field `instructions`.
+/// Returns the text of a message that was read from the request field `instructions`. `None` for other
+/// messages.
 fn received_instructions(message: &Message) -> Option<Value> {
     let mut received = message.role.is_system().then(|| restore::restored(Dialect(&Responses), message).0)?;
     let [Value::Object(item)] = received.as_mut_slice() else { return None };
@@ -306,7 +309,7 @@ fn read_text_message(fields: &Object) -> Result<Message> {
     Ok(Message::new(role, blank_if_nothing(parts)))
 }
 
-/// Reads the content. Unknown types are ignored.
+/// Reads the content in the field `key`. Pieces of unknown types are ignored.
 fn read_content(fields: &Object, key: &str, push: &mut dyn FnMut(Content)) -> Result<()> {
     match fields.get(key) {
         Some(other @ (Value::Object(_) | Value::Number(_) | Value::Bool(_))) if key == "output" => {
@@ -335,7 +338,8 @@ fn read_media(piece: &Object) -> Result<Option<Media>> {
     };
     if let Some(url) = field::optional_text(piece, address)? {
         return Ok(Some(match address {
-            // A link to a file is never parsed as its bytes, so that it can be restored as a link.
+            // The URL of a file stays a URL, even if it contains the file's bytes, so that it can be restored
+            // as a URL.
             "file_url" => media::new(mime, MediaSource::Url(url.to_owned())),
             _ => media::from_url(url, mime),
         }));
@@ -366,7 +370,7 @@ fn read_call(kind: &str, fields: &Object) -> Result<Message> {
     let (name, arguments) = match kind {
         "function_call" => (field::name(fields, "name")?, field::arguments(fields, "arguments")?),
         "custom_tool_call" => (field::name(fields, "name")?, field::arguments(fields, "input")?),
-        // A tool of the provider: its type is used as its name.
+        // The provider defines this tool. The call contains no name, so its type is used as the name.
         _ => (kind.trim_end_matches("_call"), field::arguments(fields, "action")?),
     };
     let name = if name.is_empty() { kind } else { name };
@@ -380,7 +384,7 @@ fn read_call(kind: &str, fields: &Object) -> Result<Message> {
     Ok(Message::new(Role::Assistant, [Part::ToolCall(call)]))
 }
 
-/// Returns the field by which an output refers to its call.
+/// Returns the name of the field that contains the id of the output's call.
 fn call_id_field(kind: &str) -> &'static str {
     if kind == "local_shell_call_output" { "id" } else { "call_id" }
 }
@@ -392,7 +396,7 @@ fn read_result(kind: &str, fields: &Object) -> Result<Message> {
         Some(media) => result.push(Content::Media(media)),
         None => read_content(fields, "output", &mut |piece| result.push(piece))?,
     }
-    // Some clients write `call_id` for every type.
+    // Some clients write `call_id` in outputs of every type.
     let id_field = if fields.contains_key("call_id") { "call_id" } else { call_id_field(kind) };
     let call = field::name(fields, id_field)?.into();
     Ok(Message::new(Role::Tool, [Part::ToolResult(ToolResult { call, content: result, error: false })]))
@@ -422,7 +426,7 @@ fn encode_media(media: &Media) -> Value {
     }
 }
 
-/// Returns whether an item contains nothing that providers reject.
+/// Returns whether the provider accepts this item.
 fn is_acceptable(value: &Value) -> bool {
     let Some(item) = value.as_object() else { return false };
     let kind = match item.get("type") {
@@ -433,7 +437,7 @@ fn is_acceptable(value: &Value) -> bool {
     let id_prefix = match kind {
         "message" => "msg",
         "function_call_output" => "fc",
-        // The ids of these items are checked in their parts.
+        // The ids of these items are in their parts, which are checked separately.
         "reasoning" | "function_call" => "",
         _ => return is_acceptable_output(kind, item),
     };
@@ -451,8 +455,9 @@ fn is_acceptable(value: &Value) -> bool {
     content && has_valid_id && !is_instructions && is_acceptable_output(kind, item)
 }
 
-/// Returns whether an output is text, or a list of pieces that a user message could contain. Outputs of other
-/// tools are accepted.
+/// Returns whether the provider accepts the output in this item. The output of a function or of a custom tool
+/// must be text, or a list of text, images and files. Items of other types are accepted, unless a required
+/// `call_id` is missing.
 fn is_acceptable_output(item_type: &str, item: &Object) -> bool {
     let needs_call_id =
         item_type.ends_with("_output") || matches!(item_type, "function_call" | "custom_tool_call");
@@ -471,7 +476,7 @@ fn is_acceptable_output(item_type: &str, item: &Object) -> bool {
     }
 }
 
-/// Reads a finished response; `None` if it has an unexpected shape.
+/// Reads a finished response. `None` if the response has an unexpected shape.
 fn read_finished(partial: &mut PartialAnswer, response: &Value, status: &str) -> Option<()> {
     let finish = match response.pointer("/incomplete_details/reason").and_then(Value::as_str) {
         _ if status == "completed" => Finish::Complete,

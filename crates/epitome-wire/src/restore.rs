@@ -7,10 +7,12 @@ use crate::reader::join_reply;
 use crate::{Dialect, blank_if_nothing, flags, native, residue};
 
 impl Dialect {
-    /// Returns the messages as received if they came in this dialect, and encoded otherwise.
+    /// Returns the wire messages of these messages. A message that was received in this dialect and has not
+    /// changed is returned as received. Other messages are encoded.
     ///
-    /// The flags are the current ones. A system prompt from a request field becomes a message with the role
-    /// `system` (Anthropic) or an item `{"instructions": …}` (Responses).
+    /// The wire messages contain the current flags of the messages. In Anthropic's dialect, a system prompt
+    /// that was received in a request field becomes a message with the role `system`. In the Responses dialect,
+    /// it becomes the item `{"instructions": …}`.
     ///
     /// ```
     /// use epitome_wire::Dialect;
@@ -28,8 +30,8 @@ impl Dialect {
         messages.iter().flat_map(|message| restored(self, message).0).collect()
     }
 
-    /// Returns the messages like [`Dialect::restore`], as text. Every number is written as in the text passed to
-    /// [`crate::Reader::push_text`].
+    /// Returns the same wire messages as [`Dialect::restore`], but as JSON text. In a message that was read by
+    /// [`crate::Reader::push_text`], every number has the same digits as in the text that was read.
     pub fn restore_text(self, messages: &[Message]) -> Vec<String> {
         let texts = |message| {
             let (values, texts) = restored(self, message);
@@ -39,8 +41,9 @@ impl Dialect {
     }
 }
 
-/// Returns the wire messages of a message: as received, or encoded if it came in another dialect or has
-/// changed. Also returns the received texts if they are still accurate.
+/// Returns the wire messages of a message. They are encoded if the message came in another dialect or has
+/// changed; otherwise they are returned as received. Also returns the received texts, if they were stored and
+/// are still accurate.
 pub(crate) fn restored(dialect: Dialect, message: &Message) -> (Vec<Value>, Option<Vec<String>>) {
     as_received(dialect, message).unwrap_or_else(|| {
         let mut encoded = dialect.0.encode(message);
@@ -60,14 +63,15 @@ fn as_received(dialect: Dialect, message: &Message) -> Option<(Vec<Value>, Optio
         None => residue::apply(&dialect.0.encode(message), residue)?,
     };
     let before = texts.is_some().then(|| received.clone());
-    // The parts may have changed since, and a residue may come from any client. The result is used only if
-    // reading it produces the message.
+    // The message may have changed since it was read, and a residue may come from any client. So the restored
+    // JSON is used only if the dialect reads the same message from it.
     let same = reads_as(dialect, &received, message) && write_current(dialect, &mut received, message);
     let texts = texts.filter(|_| before.as_ref() == Some(&received));
     same.then_some((received, texts))
 }
 
-/// Returns whether these items have the content of the message, ignoring flags and positions.
+/// Returns whether the dialect reads the content of the message from these items. Flags and positions are not
+/// compared.
 fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
     let mut all = items.iter().map(|item| dialect.read_message(item));
     let Some(Ok(mut read)) = all.next() else { return false };
@@ -84,7 +88,7 @@ fn reads_as(dialect: Dialect, items: &[Value], message: &Message) -> bool {
         && (!dialect.0.about().is_native || read.metadata == message.metadata)
 }
 
-/// Writes the message's current flags to the items. Returns false if the items cannot contain them.
+/// Writes the message's current flags to the items. Returns false if the items cannot contain the flags.
 fn write_current(dialect: Dialect, items: &mut [Value], message: &Message) -> bool {
     if dialect.0.about().is_native {
         native::write_current(items, message);

@@ -1,11 +1,11 @@
 //! Parses server-sent events.
 //!
-//! The parser does no IO: the caller passes bytes, in pieces of any size, and receives events.
+//! The parser does no IO. The caller passes bytes in pieces of any size, and receives events.
 
-/// Maximum size of a buffered event, in bytes. A larger event is skipped, and the following events are read.
+/// Maximum size of a buffered event, in bytes. The parser skips a larger event and reads the events after it.
 const MAX_EVENT_BYTES: usize = 1 << 20;
 
-/// Buffer capacity that is retained between lines, in bytes.
+/// Maximum buffer capacity that the parser retains between lines, in bytes.
 const RETAINED_BYTES: usize = 16 << 10;
 
 /// Assembles the lines of a stream into events.
@@ -13,10 +13,10 @@ const RETAINED_BYTES: usize = 16 << 10;
 pub struct SseParser {
     /// Bytes of the current line.
     line: Vec<u8>,
-    /// Whether the last line ended with a carriage return. A line feed directly after it belongs to the same
-    /// line end.
+    /// Whether the last line ended with a carriage return. A line feed directly after the carriage return
+    /// belongs to the same line end.
     after_carriage_return: bool,
-    /// The data lines of the current event.
+    /// The data lines of the current event, joined. `None` if there is no data line yet.
     data: Option<Vec<u8>>,
     /// Whether the current line is too long and is skipped.
     skips_line: bool,
@@ -71,7 +71,7 @@ impl SseParser {
                 on_event(&data);
             }
         } else if let Some(data) = self.line.strip_prefix(b"data:") {
-            // Event names, ids and comments contain nothing that is not also in the data.
+            // Event names, ids and comments are ignored, because the data contains all necessary information.
             let data = data.strip_prefix(b" ").unwrap_or(data);
             match &mut self.data {
                 Some(before) => {

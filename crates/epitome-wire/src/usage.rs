@@ -9,20 +9,20 @@ use serde_json::Value;
 pub struct TokenUsage {
     /// The whole prompt, including tokens read from a cache.
     pub input: Tokens,
-    /// The part of `input` that was read from a cache.
+    /// The tokens of `input` that were read from a cache.
     pub cached: Tokens,
     /// The output tokens, including reasoning.
     pub output: Tokens,
 }
 
-/// Maximum plausible token count of a call. A larger number is an error of the provider, and would make the
-/// cost wrong.
+/// Maximum plausible token count of a call. A larger count is an error of the provider, and would make the
+/// calculated cost wrong.
 const MAX_PLAUSIBLE: Tokens = 1_000_000_000;
 
-/// Token counts that arrive in several events.
+/// The token counts of one answer, which may arrive in several events. A count is `None` until it arrives.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct PartialUsage {
-    /// Input tokens that are not included in the two fields below.
+    /// Input tokens that were neither read from a cache nor written to a cache.
     pub input: Option<Tokens>,
     /// Input tokens read from a cache, not included in `input`.
     pub cache_read: Option<Tokens>,
@@ -33,7 +33,8 @@ pub struct PartialUsage {
 }
 
 impl PartialUsage {
-    /// Returns the sums; `None` if there is no input count or a count is not plausible.
+    /// Returns the total counts. `None` if the input count is missing, if all input counts are 0, or if a count
+    /// is not plausible.
     pub fn total(&self) -> Option<TokenUsage> {
         let plausible = |tokens: Option<Tokens>| tokens.unwrap_or(0) <= MAX_PLAUSIBLE;
         if ![self.input, self.cache_read, self.cache_write, self.output].into_iter().all(plausible) {
@@ -41,19 +42,20 @@ impl PartialUsage {
         }
         let cached = self.cache_read.unwrap_or(0);
         let input = self.input? + cached + self.cache_write.unwrap_or(0);
-        // Some servers send the fields with zeros.
+        // Some servers do not count tokens and send zeros in these fields.
         (input > 0).then_some(TokenUsage { input, cached, output: self.output.unwrap_or(0) })
     }
 
-    /// Replaces the counts by complete new ones, if those contain an input count.
+    /// Replaces all counts with `other`, if `other` contains an input count.
     pub(crate) fn replace(&mut self, other: Self) {
         if other.input.is_some() {
             *self = other;
         }
     }
 
-    /// Creates counts from a total input count, of which `read` tokens were read from a cache and `write` tokens
-    /// were written to it. Some providers report cached counts larger than the total; these are limited to it.
+    /// Creates counts from `total`, the number of all input tokens. The total includes `read` tokens that were
+    /// read from a cache and `write` tokens that were written to a cache. Some providers report larger cache
+    /// counts than the total. These counts are reduced so that their sum is not larger than the total.
     pub(crate) fn from_total(
         total: Option<Tokens>,
         read: Option<Tokens>,
@@ -67,7 +69,8 @@ impl PartialUsage {
     }
 }
 
-/// Reads a count. A value that is not a count becomes the maximum, which is rejected as implausible.
+/// Reads a token count. `None` if the value is missing or null. A value that is not a count becomes the largest
+/// number, which [`PartialUsage::total`] rejects as implausible.
 pub(crate) fn tokens(value: Option<&Value>) -> Option<Tokens> {
     let value = value.filter(|value| !value.is_null())?;
     Some(value.as_u64().unwrap_or(Tokens::MAX))

@@ -1,10 +1,11 @@
-//! Reads the token counts from a reply that is forwarded, and whether the reply is complete.
+//! Reads the token counts of a reply while the reply is forwarded, and detects whether the reply is complete.
 //!
-//! The reply is not changed, delayed or stored. It is one document or a stream of events, depending on its
-//! content type. A document that is too large to be read is still forwarded; its counts are then unknown.
+//! The listener does not change, delay or store the reply. The content type shows whether the reply is one JSON
+//! document or a stream of events. A document that is too large to be read is still forwarded, but its token
+//! counts are unknown.
 //!
-//! A stream consists mostly of text. An event is parsed only if a quoted string in it shows that it may contain
-//! token counts, a stop reason or an error.
+//! Most events of a stream contain only text. An event is parsed only if it contains a quoted word that shows
+//! that the event may contain token counts, a stop reason or an error.
 
 use epitome_core::message::Tokens;
 use serde_json::Value;
@@ -30,7 +31,7 @@ pub struct ReplyUsage {
     pub output: Tokens,
 }
 
-/// What was read from a reply.
+/// The information that was read from a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplyOutcome {
     /// The provider's token counts, if reported.
@@ -38,7 +39,7 @@ pub struct ReplyOutcome {
     /// Whether the provider marked the reply as finished. An interrupted or failed reply is not complete.
     pub complete: bool,
     /// The error in the reply, as the provider sent it. [`TooLong::from_error`](crate::TooLong::from_error)
-    /// returns whether the request was too long. The text may quote message content.
+    /// detects whether the request was too long. The error may contain message content.
     pub error: Option<Value>,
 }
 
@@ -65,7 +66,7 @@ pub struct UsageListener {
 
 #[derive(Debug)]
 enum ReplyForm {
-    /// One JSON document, with its bytes so far.
+    /// One JSON document. Contains the bytes that were received so far.
     Document(Vec<u8>),
     Stream(SseParser),
     /// A document that is too large to be read.
@@ -73,7 +74,7 @@ enum ReplyForm {
 }
 
 impl UsageListener {
-    /// Creates a listener for a reply with this content type.
+    /// Creates a listener for a reply with this content type; `None` if the reply has no content type.
     pub fn new(dialect: Dialect, content_type: Option<&str>) -> Self {
         let kind = content_type.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
         let form = if kind.eq_ignore_ascii_case("text/event-stream") {
@@ -99,7 +100,7 @@ impl UsageListener {
         }
     }
 
-    /// Returns the result after the last bytes.
+    /// Returns the result. Call it after the last bytes.
     pub fn finish(self) -> ReplyOutcome {
         let Self { dialect, form, mut partial, mut error } = self;
         match form {
@@ -127,7 +128,8 @@ impl UsageListener {
 }
 
 impl PartialAnswer {
-    /// Reads an answer in one document. It is complete, unless the provider is still working on it.
+    /// Reads an answer that is one JSON document. The answer is complete, unless the provider is still working
+    /// on it.
     pub fn read_body(&mut self, dialect: Dialect, body: &Value) -> ReadStatus {
         let status = dialect.0.read_body(self, body);
         self.ended = status != ReadStatus::Continue;
@@ -155,12 +157,12 @@ fn read_event(dialect: Dialect, data: &[u8], partial: &mut PartialAnswer, error:
     if let ReadStatus::Failed(sent) = partial.read_event(dialect, data) {
         *error = Some(sent);
     }
-    // The text is not needed here.
+    // The listener does not need the text.
     partial.text.clear();
 }
 
-/// Returns whether an event may be relevant: whether a relevant word occurs in quotation marks. The result may
-/// be true for an irrelevant event, but is never false for a relevant one.
+/// Returns whether an event may be relevant, because a relevant word occurs in quotation marks. The result may
+/// be true for an irrelevant event, but is never false for a relevant event.
 fn may_be_relevant(dialect: Dialect, data: &[u8]) -> bool {
     let relevant = dialect.0.about().relevant_words;
     let mut pieces = data.split(|byte| *byte == b'"').peekable();

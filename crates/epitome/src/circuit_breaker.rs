@@ -1,12 +1,13 @@
-//! Circuit breaker: stops calling a provider that keeps failing.
+//! Circuit breaker: stops the calls to a provider that fails repeatedly.
 //!
-//! Backoff belongs to one slot. A provider that is down is down for all slots, and one attempt from each of a thousand
-//! sessions is a flood of requests. So the circuit opens after a number of failures in a row, and the provider is not
-//! called for a while. Then one caller may try, and all others wait for its result. If the provider reports how long to
-//! wait (`Retry-After`), the circuit stays open for that long.
+//! Backoff delays only the retries of one slot. If a provider is down, a thousand slots would still send a thousand
+//! requests. Therefore all slots share the provider's circuit. After a number of failures in a row, the circuit opens,
+//! and the provider is not called for a while. After this pause, one caller may call the provider, and all other
+//! callers wait for the result. If the provider reports how long to wait (`Retry-After`), the circuit stays open for
+//! this time.
 //!
-//! Pure: the caller passes in the time, by the store's clock. The state belongs to one engine; other engines detect the
-//! failures themselves.
+//! This module reads no clock. The caller passes the current time of the store's clock. Each engine has its own circuit
+//! breakers, and detects failures itself.
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use crate::model::ModelError;
 use crate::retry::Failure;
 use crate::time::{later, millis_between};
 
-/// The state of one provider's circuit: how many times in a row it failed, and until when it is not called.
+/// The state of one provider's circuit: how many times in a row the provider failed, and until when it is not called.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CircuitBreaker {
     failures: u64,
     open_until: Option<Timestamp>,
-    /// The longest pause decided so far. No caller waits longer than this, even if the clock is set back.
+    /// The longest pause since the provider last answered. It limits the wait of callers if the clock is set back.
     longest_pause: Duration,
     /// The text of the last error.
     last_error: String,
@@ -34,7 +35,7 @@ pub(crate) struct BreakerLimits {
     pub(crate) after: u64,
     /// How long the circuit stays open.
     pub(crate) pause: Duration,
-    /// Longest pause that a provider can request; longer ones are cut to this.
+    /// Longest pause that a provider can request. A longer requested pause is reduced to this value.
     pub(crate) max_retry_after: Duration,
 }
 
@@ -42,8 +43,8 @@ pub(crate) struct BreakerLimits {
 const CLOCK_SLACK: Duration = Duration::from_secs(30);
 
 impl CircuitBreaker {
-    /// Returns an error if the provider must not be called now. After a pause the first caller may try (half-open
-    /// circuit), and the pause starts again for all others.
+    /// Returns an error if the provider must not be called now. After a pause, the first caller may call the provider
+    /// (half-open circuit). For all other callers, the pause starts again.
     pub(crate) fn try_call(
         &mut self,
         provider: &str,
@@ -52,9 +53,9 @@ impl CircuitBreaker {
     ) -> Result<(), Failure> {
         let Some(until) = self.open_until else { return Ok(()) };
         let wait = Duration::from_millis(millis_between(now, until));
-        // After a clock was set back the wait would never end, so a wait longer than the longest pause is ignored. A
-        // small excess is allowed: the failing call read the clock at its end, and this caller may have read it
-        // earlier.
+        // If the clock was set back, the wait would be too long. Therefore a wait that is longer than the longest pause
+        // is ignored. A small excess is allowed: the failed call read the clock when it ended, and this caller may have
+        // read the clock earlier.
         if wait > Duration::ZERO && wait <= self.longest_pause.saturating_add(CLOCK_SLACK) {
             let (provider, failures, last) = (provider.to_owned(), self.failures, self.last_error.clone());
             return Err(Failure::CircuitOpen { provider, failures, wait, last });
@@ -68,7 +69,8 @@ impl CircuitBreaker {
         *self = Self::default();
     }
 
-    /// Counts a failed call. A prompt that is too long is an answer: it proves that the provider works.
+    /// Counts a failed call. If the prompt was too long, the call does not count as a failure, because the provider
+    /// answered.
     pub(crate) fn failed(&mut self, error: &ModelError, limits: &BreakerLimits, now: Timestamp) {
         let requested = match error {
             ModelError::TooLong { .. } => return self.succeeded(),

@@ -1,8 +1,9 @@
 //! Condenses an agent's message list before each model call.
 //!
-//! An agent that stores its history itself needs no Epitome store. Before every model call it passes its list to a
-//! [`Condenser`] and sends the list that it gets back. While nothing is due, that is the same list. Otherwise it is a
-//! shorter list that every provider accepts and that grows only at its end until the next condensation.
+//! An agent that stores its own history needs no Epitome store. Before every model call, the agent passes its message
+//! list to a [`Condenser`], and sends the list that the condenser returns. Until a condensation is due, the condenser
+//! returns the same list. After a condensation, it returns a shorter list, which every provider accepts. Until the next
+//! condensation, the shorter list only grows at its end.
 //!
 //! ```
 //! # async fn try_it() -> Result<(), epitome::Error> {
@@ -12,9 +13,9 @@
 //! let mut history = vec![Message::system("You are a harbour master."), Message::user("Which berths are free?")];
 //! loop {
 //!     let ready = condenser.before_model(&history).await;
-//!     let request = Dialect::OPENAI.write(&ready);        // send it
+//!     let request = Dialect::OPENAI.write(&ready);        // send this request
 //!     # let _ = request; let (reply, input_tokens) = (Message::assistant("Berths 4 and 7."), 61);
-//!     ready.turn().reported(input_tokens);               // the provider's own count, if it reports one
+//!     ready.turn().reported(input_tokens);               // the provider's count of input tokens
 //!     history.push(reply);
 //!     # break;
 //! }
@@ -25,32 +26,39 @@
 //!
 //! # Position in a middleware stack
 //!
-//! The condenser belongs before the model. It runs after middleware that gathers or adds messages (tool results, to-do
-//! lists, files, sub-agents), and before middleware that marks or rewrites messages (cache markers, repair of tool
-//! calls, approval). Messages that are added before the condenser are counted and may be condensed. Middleware after
-//! the condenser works on the list that is really sent. A cache marker that is set before the condenser could be lost,
-//! because the marked message may leave the list.
+//! Place the condenser shortly before the model call: after middleware that adds messages (such as tool results, to-do
+//! lists, files or output of sub-agents), and before middleware that marks or rewrites messages (such as cache markers,
+//! repair of tool calls or approval of tool calls). The condenser counts every message that was added before it, and
+//! may condense the message. Middleware after the condenser works on the list that is sent. Do not set a cache marker
+//! before the condenser: if the marked message leaves the list, the cache marker is lost.
 //!
 //! # Cost of a turn
 //!
-//! Each message is counted once, when it first appears in a list. A turn without a condensation costs as much as its
-//! new messages and a few comparisons of old messages, independent of the length of the list. No turn waits for a
-//! model, unless `condense.wait` is set: at four fifths of the threshold the condenser begins a summary in the
-//! background, and at the threshold it puts that summary in. If the summary is not ready by then, `local` writes one
-//! immediately, and the model's next summary is based on the model's own previous one.
+//! The condenser counts the tokens of each message once, when the message first appears in a list. On a turn without a
+//! condensation, it processes the new messages and compares a few old messages. The time for this does not depend on
+//! the length of the list.
+//!
+//! By default, no turn waits for a model; the setting `condense.wait` changes this. When the list reaches four fifths
+//! of the threshold, the condenser starts to write a summary in the background. At the threshold, it inserts the
+//! summary into the list. If the summary is not ready by then, the built-in summarizer `local` immediately writes one
+//! instead. The model's next summary is then based on the model's own last summary, not on the summary by `local`.
 //!
 //! # Which list to pass
 //!
-//! The caller continues with its full history, or with the list that it got back. The condenser recognises both, and
-//! also a history that was shortened again or forked. Several agents may share a condenser: it distinguishes their
-//! conversations by comparing every message of each list. A turn is cheapest if each agent has its own condenser
-//! ([`Condenser::another`]) and its list stays at the same memory address.
+//! On the next turn, the caller passes its full history, or the list that the condenser returned, with the new messages
+//! at the end. The condenser recognises both. It also recognises a history that the caller shortened or forked. Several
+//! agents may share a condenser. The condenser then compares every message of each list, to find out which agent's
+//! conversation the list belongs to. A turn takes the least time if each agent has its own condenser
+//! ([`Condenser::another`]), and if the agent's list stays at the same memory address. The condenser then compares only
+//! a few messages.
 //!
-//! Lists are assumed to grow only at their end. A message that was changed in place is noticed immediately if it is a
-//! leading system message, pinned or among the newest. Other changes are noticed by sampling, and always before
-//! messages are cut. If the system messages change from turn to turn, for example because they contain the current
-//! time, the whole list is counted again and the provider's prompt cache misses. It is better to put changing text at
-//! the end.
+//! The condenser assumes that a list only grows at its end. The condenser immediately notices a change of a leading
+//! system message, of a pinned message or of one of the newest messages. It finds other changes by sampling. Before it
+//! removes messages from a list, it compares every message.
+//!
+//! If the leading system messages change on every turn, for example because they contain the current time, the
+//! condenser counts the whole list again on every turn, and the provider's prompt cache misses. Put changing text at
+//! the end of the list instead.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -82,15 +90,16 @@ use list_summarizer::{ListSummarizer, SummaryJob};
 pub use ready::{ModelCall, ReadyList, Report, Totals, Turn};
 pub use thread::{ModelLoan, Thread};
 
-/// Default maximum number of conversations that a condenser remembers. The least recently used one is evicted.
+/// Default maximum number of conversations that a condenser remembers. At the maximum, the condenser evicts the least
+/// recently used conversation.
 const MAX_CONVERSATIONS: usize = 64;
 
-/// A conversation counts as ended after this many turns of other conversations.
+/// Number of turns of other conversations after which a conversation counts as ended.
 const RECENT_TURNS: u64 = 64;
 
 /// Condenses message lists before they are sent. Clones share their state.
 ///
-/// See the [module](self) for its use.
+/// The [module documentation](self) explains how to use a condenser.
 #[derive(Debug, Clone)]
 pub struct Condenser {
     inner: Hidden<Arc<CondenserInner>>,
@@ -103,7 +112,7 @@ struct CondenserInner {
     summarizer: Arc<ListSummarizer>,
     conversations: Mutex<RecentConversations>,
     totals: Mutex<Totals>,
-    /// Set if the model is lent. The channel closes when the loan ends.
+    /// Set if a caller lends the model. The channel closes when the loan ends.
     loan: Option<watch::Receiver<()>>,
 }
 
@@ -115,9 +124,9 @@ fn next_id() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The conversations that a condenser remembers: an LRU cache.
+/// An LRU cache of the conversations that a condenser remembers.
 struct RecentConversations {
-    /// The conversations, most recently used first, each with the turn on which it was last used.
+    /// The conversations, most recently used first. The number is the turn on which the conversation was last used.
     all: Vec<(SharedConversation, u64)>,
     turns: u64,
     /// Maximum number of conversations.
@@ -129,8 +138,9 @@ impl RecentConversations {
         Self { all: Vec::new(), turns: 0, max }
     }
 
-    /// Returns whether several agents may use the condenser: more than one conversation was active recently. An
-    /// abandoned list, for example after a reply was requested again, soon stops counting.
+    /// Returns whether several agents may be using the condenser. This is assumed if more than one conversation was
+    /// active during the last [`RECENT_TURNS`] turns. A list that its agent abandoned therefore soon stops counting. An
+    /// agent abandons a list, for example, when it requests a reply again.
     fn is_shared(&self) -> bool {
         self.all.get(1).is_some_and(|(_, used)| self.turns.saturating_sub(*used) < RECENT_TURNS)
     }
@@ -150,7 +160,7 @@ impl RecentConversations {
     }
 }
 
-/// A model call that is about to be made: its list, and what else the caller knows about it.
+/// A model call that the caller is about to make: the message list, and other facts about the request.
 ///
 /// ```
 /// use epitome::Call;
@@ -163,15 +173,19 @@ impl RecentConversations {
 /// ```
 #[derive(Debug, Clone, Copy)]
 pub struct Call<'a> {
-    /// The whole list.
+    /// The whole message list.
     pub messages: &'a [Message],
-    /// Tokens of the request outside the list, mainly tool definitions. If 0, the value of the builder applies.
+    /// Tokens of the request that are not in the list, mainly tool definitions. If 0, the condenser uses the tokens of
+    /// the schemas that [`CondenserBuilder::tools`] set.
     pub fixed: Tokens,
-    /// The called model's window minus its output reserve, in tokens, if it differs from the builder's.
+    /// Window of the called model minus its output reserve, in tokens. If `None`, the condenser uses the window that
+    /// its builder determined.
     pub room: Option<Tokens>,
-    /// Size of the whole request by the provider's own count, if available; otherwise the condenser counts it.
+    /// Size of the whole request in tokens, as counted by the provider. If `None`, the condenser computes the size
+    /// itself.
     pub counted: Option<Tokens>,
-    /// Condenses although nothing is due: gently, for example when a person requests it, or hard.
+    /// If set, the condenser condenses the list even if the trigger is not met. Set `Gently` if a person requests it,
+    /// and `Hard` if the provider rejected the request as too long.
     pub force: Option<Press>,
 }
 
@@ -188,7 +202,8 @@ impl Condenser {
         CondenserBuilder::default()
     }
 
-    /// Returns the list to send in place of this one: the same list while nothing is due, otherwise a shorter one.
+    /// Returns the list to send instead of `messages`. This is the same list until a condensation is due, and a shorter
+    /// list after that.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -210,7 +225,7 @@ impl Condenser {
         self.before(Call::of(messages)).await
     }
 
-    /// Like [`Condenser::before_model`], for a caller that knows more about the call.
+    /// Like [`Condenser::before_model`], but the caller can also pass other facts about the request.
     pub async fn before<'a>(&self, call: Call<'a>) -> ReadyList<'a> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
@@ -230,46 +245,47 @@ impl Condenser {
         }
     }
 
-    /// Returns whether all summaries are written by `local`, so that no call waits for a model.
+    /// Returns whether `local` writes all summaries. If so, no call waits for a model.
     pub fn is_local(&self) -> bool {
         self.inner.rules.local
     }
 
-    /// Returns the input limit, in tokens, of the model that lists are for: its window minus `output`, the output limit
-    /// of a request, or by default minus the model's usual output reserve. `None` if the window is unknown.
+    /// Returns the maximum number of input tokens of the model that receives the lists: its window minus the output
+    /// limit. `output` is the output limit of a request. If `output` is `None`, the model's usual output reserve is
+    /// subtracted instead. Returns `None` if the window is unknown.
     pub fn room(&self, output: Option<Tokens>) -> Option<Tokens> {
         let rules = &self.inner.rules;
         output.and_then(|output| Some(rules.window?.saturating_sub(output).max(1))).or(rules.room)
     }
 
-    /// Returns whether `condense.model` is `same`: the model that a list is for should also write its summaries. A
-    /// caller that has this model [lends](Condenser::lend) it while the request is open. Otherwise `local` writes the
-    /// summaries.
+    /// Returns whether the setting `condense.model` is `same`. This means that the model that receives a list should
+    /// also write the summaries of the list. A caller that can call this model [lends](Condenser::lend) it to the
+    /// condenser while the request is open. Without a lent model, `local` writes the summaries.
     pub fn uses_same_model(&self) -> bool {
         self.inner.rules.uses_same_model
     }
 
-    /// Returns the token counter, to measure the parts of a request outside its list.
+    /// Returns the token counter. A caller can use it to count the parts of a request that are not in the list.
     pub fn counter(&self) -> &Counter {
         &self.inner.rules.counter
     }
 
-    /// Creates a condenser with the same configuration for another agent. The two share only the circuit breakers of
-    /// the providers and cached answers of models.
+    /// Creates a condenser with the same configuration, for another agent. The two condensers share the circuit
+    /// breakers of the providers and the cached answers of models. They do not share conversations.
     pub fn another(&self) -> Self {
         let max = lock(&self.inner.conversations).max;
         Self { inner: Hidden(Arc::new(self.inner.sibling(next_id(), max))) }
     }
 
-    /// Continues a conversation that was condensed before, for example after a restart. `state` comes from
-    /// [`Turn::list_state`].
+    /// Continues a conversation that was condensed before, for example after a restart. `state` is the value that
+    /// [`Turn::list_state`] returned.
     pub fn resume(&self, messages: &[Message], state: &ListState) {
         let inner = &self.inner;
         let conversation = Conversation::new(messages, Some(state), &inner.rules);
         inner.remember(conversation, list_address(messages));
     }
 
-    /// Returns what the condenser has done so far.
+    /// Returns the sums over all calls to this condenser so far.
     pub fn totals(&self) -> Totals {
         *lock(&self.inner.totals)
     }
@@ -288,13 +304,13 @@ impl CondenserInner {
         }
     }
 
-    /// Returns the tokens of the request outside its list.
+    /// Returns the tokens of the request that are not in the list.
     fn fixed(&self, call: &Call<'_>) -> Tokens {
         if call.fixed == 0 { self.rules.fixed } else { call.fixed }
     }
 
-    /// Decides what is due, does it, and returns the caller's result. Returns `None` if the list does not belong to the
-    /// conversation that it was matched with.
+    /// Decides whether a condensation is due, carries it out, and returns the list to send. Returns `None` if the list
+    /// does not belong to the matched conversation.
     async fn run_turn<'a>(
         &self,
         matched: &mut MatchedConversation,
@@ -304,7 +320,7 @@ impl CondenserInner {
             let next = {
                 let mut conversation = lock(&matched.conversation);
                 if conversation.version != matched.version {
-                    // Another caller continued the conversation after the list was compared with it.
+                    // Another caller continued the conversation after this list was compared with the conversation.
                     return None;
                 }
                 let mut background = None;
@@ -316,8 +332,8 @@ impl CondenserInner {
                 }
                 matched.version = conversation.version;
                 match step {
-                    // The conversation is still locked, so that no caller gets messages that another caller added in
-                    // the meantime.
+                    // The conversation stays locked until the result is built. Otherwise, another caller could add
+                    // messages first, and these messages would appear in this caller's result.
                     NextStep::Done(report) => {
                         return Some(self.finish_turn(
                             conversation,
@@ -335,7 +351,7 @@ impl CondenserInner {
             let (job, choice) = match next {
                 Ok(write) => write,
                 Err(mut ended) => {
-                    // No value is ever sent: the channel closes when the task ends, with or without a summary.
+                    // The task sends no value. The channel closes when the task ends, with or without a summary.
                     while ended.changed().await.is_ok() {}
                     continue;
                 }
@@ -343,7 +359,7 @@ impl CondenserInner {
             let (plan, outcome) = self.summarizer.write(job, choice).await;
             let mut conversation = lock(&matched.conversation);
             if conversation.version != matched.version {
-                // The plan does not apply to the changed list. The spending is reported nevertheless.
+                // The conversation has changed, so the plan cannot be applied. The next report still contains the cost.
                 conversation.add_to_report(outcome.spent, outcome.problems);
                 return None;
             }
@@ -379,8 +395,8 @@ impl CondenserInner {
         conversation.set_background(BackgroundSummary { plan, result, ended, lent, bytes, _task: task });
     }
 
-    /// Builds the caller's result and notifies the hooks. `summarized` says that a summary was written on this turn, so
-    /// that the hooks already got the messages.
+    /// Builds the caller's result and notifies the hooks. `summarized` is true if a summary was written on this turn.
+    /// The hooks have then already received the messages.
     fn finish_turn<'a>(
         &self,
         mut conversation: MutexGuard<'_, Conversation>,
@@ -410,7 +426,8 @@ impl CondenserInner {
         ReadyList { own: call.messages, condensed, report, turn, full, sent }
     }
 
-    /// Notifies hooks of the condensation, and of the removed messages unless the summarizer already reported them.
+    /// Notifies the hooks of the condensation. Also passes the removed messages to the hooks, unless the summarizer
+    /// already did so.
     fn notify_hooks_after(
         &self,
         conversation: &Conversation,
@@ -443,9 +460,9 @@ impl CondenserInner {
         tokio::spawn(async move { hooks.after(&done).await });
     }
 
-    /// Finds the conversation that the list belongs to, or begins a new one. With `compare_fully` set, it compares
-    /// every message. Otherwise it skips the full comparison for the most recently used conversation if the list is at
-    /// the same memory address.
+    /// Finds the conversation that the list belongs to, or begins a new conversation. Compares every message. Only if
+    /// `compare_fully` is false and the list is at the same memory address as the list of the most recently used
+    /// conversation, a comparison of a few messages is enough.
     fn find(&self, messages: &[Message], compare_fully: bool) -> MatchedConversation {
         let candidates: Vec<SharedConversation> =
             lock(&self.conversations).all.iter().map(|(shared, _)| shared.clone()).collect();
@@ -513,7 +530,7 @@ impl CondenserInner {
     }
 }
 
-/// Waits until the loan of a model ends. Waits forever if the model is not lent.
+/// Waits until the loan of the model ends. If the model is not lent, waits forever.
 async fn loan_ended(loan: Option<watch::Receiver<()>>) {
     match loan {
         Some(mut loan) => while loan.changed().await.is_ok() {},
@@ -521,14 +538,14 @@ async fn loan_ended(loan: Option<watch::Receiver<()>>) {
     }
 }
 
-/// The conversation that a list was matched with.
+/// The conversation that a list belongs to, and the state of the comparison.
 struct MatchedConversation {
     conversation: SharedConversation,
     /// The conversation's version at the time of the comparison.
     version: u64,
-    /// Whether every message was compared.
+    /// Whether every message of the list was compared with the conversation.
     fully_compared: bool,
-    /// Whether this call already waited for the models, and they wrote no summary.
+    /// Whether this call already waited for the models, and the models wrote no summary.
     models_failed: bool,
 }
 

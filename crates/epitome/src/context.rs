@@ -1,6 +1,7 @@
-//! Builds contexts: the conversation within a token budget, from one read of the store.
+//! Builds contexts. A context is the conversation within a token budget. Most contexts need only one read of the store.
 //!
-//! The engine builds a context when a caller requests it. The worker builds it in advance when a slot gets a new summary.
+//! The engine builds a context when a caller requests it. When a slot gets a new summary, the worker builds a context
+//! in advance.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,56 +31,63 @@ use crate::time::millis_between;
 pub struct Context {
     /// The messages, valid for every provider. A summary is a message of its own, between tags.
     pub messages: Vec<Message>,
-    /// The summary in it.
+    /// The summary in the context; `None` if the context has no summary.
     pub summary: Option<ShownSummary>,
-    /// What was done: tokens by part, coverage, whether it is exhaustive, and the gap if it is not.
+    /// A description of the context: tokens by part, the covered messages, whether the context is exhaustive, and the
+    /// gap if it is not exhaustive.
     pub report: ContextReport,
-    /// The last message of the log when the context was made.
+    /// The last message of the log when the context was built.
     pub through: Seq,
-    /// The encoding that counted the tokens.
+    /// The tokenizer encoding with which the tokens are counted.
     pub encoding: String,
 }
 
 /// The summary in a context.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct ShownSummary {
-    /// The summary's id; `None` if the text is only a digest made for this context.
+    /// The summary's id; `None` if the text is only a digest of older messages, made for this context and not stored.
     pub id: Option<SummaryId>,
-    /// If two summaries were joined, the second one: the one with the most text about the older messages.
+    /// If the text joins two summaries, the id of the second summary: the longer one, with more text about the older
+    /// messages.
     pub joined: Option<SummaryId>,
     /// The slot.
     pub slot: Option<String>,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: Option<String>,
-    /// Whether it is a fallback summary, written because a model failed.
+    /// Whether the summary is a fallback summary, which `local` wrote because the configured models failed.
     pub stand_in: bool,
     /// The last message that the summary covers.
     pub through: Seq,
-    /// The last message that the shown text covers: less than `through` if it was rendered without the messages shown.
+    /// The last message that the shown text covers. It is less than `through` if the text leaves out messages that the
+    /// context shows verbatim.
     #[serde(rename = "told")]
     pub text_through: Seq,
     /// When the summary was stored.
     pub created: Option<Timestamp>,
-    /// The text as shown.
+    /// The text of the summary, as the context shows it.
     pub text: String,
-    /// Tokens of that text, approximately.
+    /// Approximate number of tokens of `text`.
     pub tokens: Tokens,
-    /// Age of the summary, in milliseconds. The last field: all fields before it are the same for equal requests.
+    /// Age of the summary, in milliseconds. It is the last field, because all fields before it are the same in the
+    /// responses to equal requests.
     #[serde(rename = "age")]
     pub age_millis: Option<u64>,
 }
 
-/// A gap is digested if it has at most this many times the budget's tokens. For a larger gap, only its range is shown.
+/// Largest gap for which a context contains a digest, as a multiple of the budget. For a larger gap, the context shows
+/// only the range of the missing messages.
 const DIGEST_FACTOR: Tokens = 4;
 
-/// The factor for small budgets, and the largest number of tokens that are read with this factor.
+/// The factor that replaces [`DIGEST_FACTOR`] for small budgets, and the maximum number of tokens that are read with
+/// this factor.
 const SMALL_BUDGET_DIGEST: (Tokens, Tokens) = (16, 65_536);
 
-/// Maximum tokens of the messages read for which the calling task lays the context out. Above it, a blocking thread does.
+/// If the messages that were read have at most this number of tokens, the calling task lays out the context. Otherwise
+/// a blocking thread lays it out.
 const MAX_INLINE_LAYOUT_TOKENS: Tokens = 32_768;
 
-/// If at most this many tokens were read for a similar context before, the messages are probably still in memory, and the
-/// store may read them on the calling thread.
+/// If at most this number of tokens was read for a similar context before, the messages are probably still in memory,
+/// and the store may read them on the calling thread.
 const MAX_INLINE_READ_TOKENS: Tokens = 16_384;
 
 pub(crate) async fn context(
@@ -94,17 +102,19 @@ pub(crate) async fn context(
     Ok(built.context)
 }
 
-/// Builds the context that was last requested for this session, if there was one. Called when a slot has a new summary, so
-/// that the next request finds the summary's text already rendered and cached.
+/// Builds the context that was last requested for this session, if a context was requested before. The worker calls
+/// this function when a slot has a new summary, so that the next request finds the summary's text already rendered and
+/// cached.
 pub(crate) async fn prepare(shared: &Arc<Shared>, key: &SessionKey) {
     if let Some((options, _)) = shared.caches.last_requests.get(key) {
-        // The next request for this context gets the same error and returns it.
+        // An error is ignored here: the next request for this context gets the same error and returns it.
         let _ = build(shared, key, &options).await;
     }
 }
 
-/// Builds a context. Messages that a summary covers are read only when they may be shown: when the request needs them, or
-/// when the first layout shows no summary or is not exhaustive. In these cases more messages may give a better context.
+/// Builds a context. At first, messages that a summary covers are read only if the request needs them. If the context
+/// then has no summary or is not exhaustive, these messages are read too, and the context is built again, because more
+/// messages may improve the context.
 async fn build(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -119,16 +129,16 @@ async fn build(
     Ok(built)
 }
 
-/// A context, and what was read to make it.
+/// A context, and facts about the messages that were read to build it.
 struct BuiltContext {
     context: Context,
     /// Whether a summary covers messages that were not read.
     covered: bool,
-    /// Tokens of the messages that were read.
+    /// Number of tokens of the messages that were read.
     read: Tokens,
 }
 
-/// Reads the session and lays the context out. With `deep` it also reads messages that summaries cover.
+/// Reads the session and lays the context out. With `deep`, also reads messages that summaries cover.
 async fn build_once(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -144,7 +154,7 @@ async fn build_once(
     let (engine, cell, owned_options) = (Arc::clone(shared), Arc::clone(&out), options.clone());
     let reach = move |state: &SessionState| {
         cell.split(request(&engine, state, &owned_options).and_then(|request| {
-            // Digested messages are not shown, so more of them may be read than the budget holds.
+            // Digested messages are not shown, so their tokens may exceed the budget.
             let budget = request.budget().map_err(Error::invalid)?;
             let (times, most) = SMALL_BUDGET_DIGEST;
             let digested = budget.saturating_mul(times).min(most).max(budget.saturating_mul(DIGEST_FACTOR));
@@ -163,8 +173,8 @@ async fn build_once(
     let read = window.tail.iter().fold(0, |sum: Tokens, outline| sum.saturating_add(outline.tokens));
     let inline = !request.fill && read <= MAX_INLINE_LAYOUT_TOKENS;
     let mut sources = ContextSources::new(Arc::clone(shared), window, request, options.scope.is_some())?;
-    // Most contexts need only what the window contains. Some show a message that a newer summary covers, or a summary in a
-    // size that is not cached. Each round reads what the previous layout lacked.
+    // Most contexts need only the data in the window. Some contexts show a message that a newer summary covers, or a
+    // summary in a size that is not cached. Each round reads the data that was missing in the previous layout.
     for _ in 0..4 {
         let outcome;
         (sources, outcome) = match inline {
@@ -227,7 +237,7 @@ enum LayoutOutcome {
     NeedsExtracts(Vec<SummaryId>),
 }
 
-/// Everything a context is made from.
+/// The data from which a context is built.
 struct ContextSources {
     shared: Arc<Shared>,
     request: Request,
@@ -238,7 +248,7 @@ struct ContextSources {
     counter: Counter,
     /// Messages fetched after the window, by sequence number.
     messages: Vec<Message>,
-    /// Sources of summaries fetched after the window; `None` if the store has dropped them.
+    /// Extracts of summaries, fetched after the window; `None` if the store has dropped the extracts.
     extracts: HashMap<SummaryId, Option<Arc<Extracts>>>,
 }
 
@@ -307,7 +317,8 @@ impl ContextSources {
         })))
     }
 
-    /// Returns the extracts of a summary: `None` if they were not read yet, `Some(None)` if the store has dropped them.
+    /// Returns the extracts of a summary; `None` if the extracts were not read yet, and `Some(None)` if the store has
+    /// dropped them.
     fn extracts(&self, id: SummaryId) -> Option<Option<Arc<Extracts>>> {
         let cached = || self.shared.caches.extracts.get(&(self.session, id)).map(Some);
         self.extracts.get(&id).cloned().or_else(cached)
@@ -318,7 +329,8 @@ impl ContextSources {
         self.window.summaries.iter().any(|row| row.id == id && row.has_extracts())
     }
 
-    /// Returns each candidate's key in the text cache: its own id, and for the joined candidate the ids of both parts.
+    /// Returns each candidate's key in the text cache: the summary's id and 0, or the ids of both summaries for the
+    /// joined candidate.
     fn keys(&self, candidates: usize) -> Vec<(SummaryId, SummaryId)> {
         let mut keys: Vec<_> = self.window.summaries.iter().map(|row| (row.id, 0)).collect();
         if candidates > keys.len() {
@@ -357,7 +369,7 @@ impl ContextSources {
             created: row.map(|row| row.created),
             age_millis: row.map(|row| millis_between(row.created, self.window.state.now)),
             tokens: row.map_or(chosen.tokens, |row| {
-                // The frame around a text has the same cost in every size.
+                // The tags around a text have the same number of tokens for every size of the text.
                 let around = row.facts.shown.saturating_sub(row.facts.tokens);
                 chosen.tokens.saturating_sub(around)
             }),
@@ -374,24 +386,27 @@ fn shown(layout: &Layout) -> impl Iterator<Item = Seq> {
     })
 }
 
-/// Renders texts and caches them. Records which summaries lack the extracts to be rendered in another size.
+/// Renders texts and caches them. Records the summaries whose extracts must be read before the summaries can be
+/// rendered in another size.
 struct CachingRenderer<'a> {
     texts: ContextTexts<'a>,
     sources: &'a ContextSources,
     keys: Vec<(SummaryId, SummaryId)>,
-    /// Summaries that were requested in another size, and whose sources are not in memory.
+    /// Summaries that were requested in another size, and whose extracts are not in memory.
     missing: Vec<SummaryId>,
 }
 
 impl CachingRenderer<'_> {
-    /// Returns the cache key. Only the text of a summary alone is cached: gaps and shown messages change with every message.
+    /// Returns the cache key of a text; `None` if the text is not cached. A text that depends on gaps or on shown
+    /// messages is not cached, because these change with every new message.
     fn key(&self, fit: &FitRequest<'_>) -> Option<TextKey> {
         let alone = fit.gaps.is_empty() && fit.shown.is_none();
         let (one, two) = self.keys.get(fit.summary.filter(|_| alone)?)?;
         Some((self.sources.session, *one, *two, fit.room))
     }
 
-    /// Records which sources of this summary must be read first. Returns true if there are any.
+    /// Records the summaries whose extracts must be read before this summary can be rendered. Returns true if there is
+    /// such a summary.
     fn needs_extracts(&mut self, fit: &FitRequest<'_>) -> bool {
         let Some((one, two)) = fit.summary.and_then(|at| self.keys.get(at)).copied() else { return false };
         let sources = self.sources;
@@ -406,7 +421,8 @@ impl CachingRenderer<'_> {
 impl TextRenderer for CachingRenderer<'_> {
     fn fit(&mut self, fit: &FitRequest<'_>) -> Option<Tokens> {
         if self.texts.is_superseded(fit) {
-            // The cache may have its text from before there was another summary to join it with.
+            // The joined summary replaces this one. The cache may still contain the text of this one, from a time
+            // without a second summary.
             return None;
         }
         let key = self.key(fit);

@@ -26,8 +26,8 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(try_it()).unwrap();
 //! ```
 //!
-//! No call waits for a model, except [`Session::summarize`] with `wait`, [`Session::work`] and [`Engine::work`].
-//! `epitome_core` makes all decisions. The engine and the worker change sessions through
+//! No call waits for a model, except [`Session::summarize`] with `wait`, [`Session::work`] and [`Engine::work`]. Pure
+//! functions of `epitome_core` make all decisions. The engine and the worker change sessions through
 //! [`crate::store::Store::change`].
 
 use std::collections::BTreeMap;
@@ -89,7 +89,8 @@ const DEFAULT_WORKSPACE: &str = "default";
 
 /// Stores sessions, and summarizes them in the background.
 ///
-/// Cheap to clone; all clones share one engine. Needs a tokio runtime with time enabled: current-thread or multi-thread.
+/// A clone is cheap, and all clones share one store and one worker. An engine needs a tokio runtime with time enabled.
+/// The runtime may be current-thread or multi-thread.
 ///
 /// When the last clone is dropped, the worker aborts its model calls and releases its leases. To let the calls finish
 /// first, use [`Engine::close`]. If the runtime ends at the same time, for example because the process dies, the leases
@@ -102,7 +103,7 @@ pub struct Engine {
 /// The parts that all clones of an [`Engine`] share. When the last clone is dropped, the worker stops.
 struct Inner {
     shared: Arc<Shared>,
-    /// Proxied conversations.
+    /// The cached state of proxied conversations.
     threads: Arc<ThreadCache>,
     /// Dropping this sender stops the worker.
     stop: watch::Sender<bool>,
@@ -114,9 +115,9 @@ struct Inner {
 pub struct SessionInfo {
     /// The session's name.
     pub name: Arc<str>,
-    /// The session's id in the store. A program can use it to distinguish this session from a later session with the
-    /// same name. The store counts ids over all workspaces, so an id reveals how many sessions other tenants have. Do
-    /// not show it to tenants; the field is not serialized.
+    /// The session's id in the store. A program can use the id to distinguish this session from a later session with
+    /// the same name. The store counts ids over all workspaces, so an id reveals how many sessions other tenants have.
+    /// Do not show the id to tenants. The field is not serialized.
     #[serde(skip)]
     pub id: SessionId,
     /// Number of messages. It is also the sequence number of the newest message.
@@ -127,11 +128,12 @@ pub struct SessionInfo {
     pub tokens: Tokens,
     /// The tokenizer encoding with which the tokens are counted.
     pub encoding: String,
-    /// Number of skipped messages. If one message of a call batch is skipped, all its messages count as skipped.
+    /// Number of skipped messages. A call batch is a message with tool calls and the results of these calls. If one
+    /// message of a call batch is skipped, all messages of the batch count as skipped.
     pub skipped: u64,
-    /// The caller's metadata.
+    /// Metadata that callers store for the session.
     pub metadata: Map<String, Value>,
-    /// Data of other APIs about the session: maps the name of each API to its JSON object.
+    /// Data that other APIs, such as Honcho's, store about the session. Maps the name of each API to a JSON object.
     #[serde(skip)]
     pub attributes: Map<String, Value>,
     /// When the session was created.
@@ -193,27 +195,28 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Registers a model under a name that settings can choose. `local` and the `models` of the settings need not be
-    /// registered. A model registered here replaces a model of the settings with the same name.
+    /// Registers a model. Settings such as `summarize.models` refer to the model by this name. `local` and the models
+    /// in the settings are registered automatically. A model that is registered here replaces a model with the same
+    /// name in the settings.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Adds a hook. The engine calls it before and after every summary.
+    /// Adds a hook. The engine calls the hook before and after every summary.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks = self.hooks.with(hook);
         self
     }
 
-    /// Sets how long hooks may take. The default is [`crate::hook::DEFAULT_TIMEOUT`].
+    /// Sets the timeout of hooks. The default is [`crate::hook::DEFAULT_TIMEOUT`].
     pub fn hook_timeout(mut self, timeout: Duration) -> Self {
         self.hooks = self.hooks.with_timeout(timeout);
         self
     }
 
-    /// Changes the default settings. Takes [`Settings`], a [`Patch`], or a JSON or TOML document with the settings that
-    /// differ from the defaults. Workspaces and sessions may override them.
+    /// Sets the engine's settings. Accepts [`Settings`], a [`Patch`], or a JSON or TOML document with the settings that
+    /// differ from the defaults. Workspaces and sessions may override these settings.
     pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
     where
         SettingsError: From<S::Error>,
@@ -228,21 +231,21 @@ impl Builder {
         self
     }
 
-    /// Sets how many summaries are written at the same time: see [`Pace::workers`].
+    /// Sets how many summaries are written at the same time. See [`Pace::workers`].
     pub fn workers(mut self, workers: usize) -> Self {
         self.pace.workers = workers;
         self
     }
 
-    /// Makes an engine that writes no summaries for slots, not even if a caller waits for one. Other engines on the
-    /// same store must write them.
+    /// Configures an engine that writes no summaries for slots, even if a caller waits for a summary. Another engine on
+    /// the same store must write the summaries.
     pub fn without_summaries(mut self) -> Self {
         (self.pace.workers, self.pace.on_demand) = (0, false);
         self
     }
 
-    /// Sets how many [proxied conversations](crate::inline) are cached in memory; 4,096 by default. The state of other
-    /// conversations is read from the store when their next request arrives.
+    /// Sets the maximum number of [proxied conversations](crate::inline) whose state is cached in memory. The default
+    /// is 4,096. For any other conversation, the engine reads the state from the store when the next request arrives.
     pub fn conversations(mut self, most: usize) -> Self {
         self.conversations = Some(most);
         self
@@ -305,8 +308,10 @@ impl Engine {
         Workspace { engine: self.clone(), name: name.into() }
     }
 
-    /// Lists the names of workspaces, in order: the names after `after`, at most `limit`, and never more than 1,000.
-    /// For the operator only: a tenant must not see the names of other workspaces.
+    /// Lists the names of workspaces in order, starting after the name `after`. Returns at most `limit` names, and
+    /// never more than 1,000.
+    ///
+    /// For the operator only, because a tenant must not see the names of other workspaces.
     pub async fn workspaces(&self, after: Option<&str>, limit: usize) -> Result<Vec<Arc<str>>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         Ok(self.shared().store.workspaces(page).await?.map(|row| row.name).items)
@@ -333,8 +338,8 @@ impl Engine {
         Ok(self.shared().store.backup(to.as_ref()).await?)
     }
 
-    /// Closes the engine. It starts no more summaries, and waits up to [`Pace::grace`] for those in progress. Then it
-    /// releases the leases of unfinished summaries and closes the store.
+    /// Closes the engine. The engine starts no more summaries, and waits up to [`Pace::grace`] for the summaries in
+    /// progress. Then it releases the leases of unfinished summaries and closes the store.
     pub async fn close(&self) {
         self.inner.stop.send_replace(true);
         let worker = lock(&self.inner.worker).take();
@@ -342,14 +347,16 @@ impl Engine {
             // An error means that the worker panicked, so there is nothing to wait for.
             let _ = worker.await;
         }
-        // Waits until the state of proxied conversations is stored. The timeout is for a store that hangs.
+        // Waits until the state of proxied conversations is stored. The timeout limits the wait if the store hangs.
         let _ = tokio::time::timeout(self.shared().pace.grace, self.inner.threads.settled()).await;
         self.shared().store.close().await;
     }
 
-    /// Aborts the summaries in progress, in the background and in callers' tasks, and releases their leases, so that
-    /// another process can write these summaries at once. Records what the aborted summaries have cost. Takes at most
-    /// one second, because it is meant for a program that must exit. The engine starts no summaries afterwards.
+    /// Aborts the summaries in progress, both in the background and in callers' tasks, and releases their leases.
+    /// Another process can then write these summaries at once. The engine records what the aborted summaries have cost,
+    /// and starts no summaries afterwards.
+    ///
+    /// The call takes at most one second, because it is meant for a program that must exit.
     pub async fn abort(&self) {
         let shared = self.shared();
         shared.signals.abort.send_replace(true);
@@ -435,17 +442,19 @@ impl Builder {
     }
 }
 
-/// Health of the engine, for the operator: which work is left, and what prevents the engine from doing it. The results
-/// contain no name of a workspace or a session. `explain.rs` reports what is due in one workspace.
+/// Health of the engine, for the operator: the remaining work, and the problems that prevent this work. The results
+/// contain no name of a workspace or a session. The functions in `explain.rs` report the remaining work of one
+/// workspace.
 impl Engine {
-    /// Counts the slots of all workspaces that are due, in progress, failing or parked. The result contains no names,
-    /// so it may be public. Cheap even with many sessions, because it reads only such slots.
+    /// Counts the slots that are due, in progress, failing or parked, in all workspaces together. The result contains
+    /// no names, so it may be public. The call is cheap even with many sessions, because it reads only the rows of
+    /// these slots.
     pub async fn backlog(&self) -> Result<Backlog, Error> {
         Ok(self.shared().store.queue(None, 0).await?.0)
     }
 
-    /// Checks that the engine works: the store can be read, no recent write failed, and the worker, if there is one,
-    /// can look for work. Otherwise returns every reason why it does not work. Reads a single row, and waits for no
+    /// Checks that the engine works: the store can be read, no recent write failed, and the worker (if the engine has
+    /// one) can look for work. If the engine does not work, returns every reason. Reads a single row, and waits for no
     /// model.
     ///
     /// An engine with a failing hook or a failing slot is still ready, because everything else continues.
@@ -462,14 +471,14 @@ impl Engine {
         } else if lock(&self.inner.worker).as_ref().is_some_and(JoinHandle::is_finished) {
             reasons.push(Unready::from("the worker ended; open the engine again"));
         }
-        // If the store cannot be read, the worker has the same error. It is listed only once.
+        // If the store cannot be read, the worker has the same error. The error is listed only once.
         let lease_error = lock(&shared.health.lease_error).as_ref().map(Unready::from);
         reasons.extend(lease_error.filter(|reason| !reasons.contains(reason)));
         if reasons.is_empty() { Ok(()) } else { Err(reasons) }
     }
 
-    /// Returns the worker's current problem, for example that the store cannot be reached or that a hook fails. It is
-    /// never the problem of a single slot; [`Session::explain`] reports those.
+    /// Returns the worker's current problem, for example that the store cannot be reached or that a hook fails. Returns
+    /// `None` if the worker has no problem. [`Session::explain`] reports the problems of single slots.
     pub fn worker_problem(&self) -> Option<String> {
         self.shared().health.problem()
     }

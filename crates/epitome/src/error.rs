@@ -7,11 +7,11 @@ use epitome_wire::DialectError;
 
 /// Why a request failed. A failed request has changed nothing.
 ///
-/// The variants are grouped by what the caller should do next. [`Error::remedy`] returns this as a value.
+/// [`Error::remedy`] returns what the caller should do next.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The request is wrong. Fix it: the same request will be refused again.
+    /// The request is invalid. Fix the request, because the same request will be refused again.
     #[error("{0}")]
     Invalid(String),
     /// The requested thing does not exist, or belongs to another tenant. Look for the right name.
@@ -123,8 +123,8 @@ impl From<SettingsError> for Error {
     }
 }
 
-/// Rejects names that are empty, longer than 512 bytes, or contain control characters. `what` names the field in the
-/// error.
+/// Rejects a name that is empty, has more than 512 bytes, or contains control characters. The error contains `what` as
+/// the name of the field.
 pub(crate) fn check_name(what: &str, name: &str) -> Result<(), Error> {
     if is_name(name) {
         return Ok(());

@@ -1,11 +1,11 @@
 //! Events: what happened in a workspace, in order.
 //!
-//! A program that shows sessions, or reacts to them, must know when messages are added and when summaries replace them.
-//! Each such change is an [`Event`]. The transaction that makes the change also writes the event, so the two never
-//! differ. An event contains no message text. A client that may read the session gets the text from there.
+//! A program that shows sessions must know when messages are added and when summaries replace messages. Each such
+//! change is an [`Event`]. The transaction that makes the change also writes the event, so no change lacks its event.
+//! An event contains no message text. A client with access to the session can read the text from the session.
 //!
 //! The engine and the worker pass each [`EventBody`] to the store together with the change.
-//! [`crate::Workspace::events`] reads events, and [`crate::Workspace::listen`] waits for new ones.
+//! [`crate::Workspace::events`] reads events, and [`crate::Workspace::listen`] waits for new events.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{SummaryId, SummaryState};
 
-/// Something that happened in a workspace.
+/// A change in a workspace: messages were added, or a summary was stored, undone or failed.
 ///
-/// It serializes to `{"id", "session", "at", "kind", "data"}`.
+/// An event serializes to `{"id", "session", "at", "kind", "data"}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Event {
     /// The event's number. Numbers increase within a workspace and are never used twice.
@@ -39,9 +39,9 @@ pub struct Event {
 pub struct Events {
     /// The requested events, oldest first.
     pub events: Vec<Event>,
-    /// Number of the oldest stored event of any session; `newest + 1` if no event is stored.
+    /// Number of the oldest stored event in the workspace, whatever its session; `newest + 1` if no event is stored.
     pub oldest: u64,
-    /// Number of the newest event of any session; 0 if there was no event yet.
+    /// Number of the newest event in the workspace, whatever its session; 0 if there was no event yet.
     pub newest: u64,
 }
 
@@ -49,12 +49,12 @@ pub struct Events {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", content = "data", rename_all = "snake_case")]
 pub enum EventBody {
-    /// These messages were added, or a fork copied them into a new session.
+    /// These messages were appended to the session, or a fork copied them into a new session.
     Message(Span),
-    /// A slot's current summary has changed: a summary was stored, or the current one was undone. Summaries that a fork
-    /// copies are not reported again.
+    /// A slot's current summary has changed: a summary was stored, or the current one was undone. There are no such
+    /// events for summaries that a fork copies.
     Summary(SummaryChanged),
-    /// Messages were condensed into a summary. Follows directly after that summary's own event.
+    /// Messages were condensed into a summary. This event directly follows the event that reports the new summary.
     Condensed(MessagesCondensed),
     /// A summary could not be written, and will be retried.
     Failed(SummaryFailed),
@@ -72,13 +72,14 @@ pub struct SummaryChanged {
     pub scope: Option<Author>,
     /// The last message that the summary covers.
     pub through: Seq,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: Arc<str>,
-    /// Whether it is a fallback summary, in use until a model answers again.
+    /// Whether the summary is a fallback summary, which is in use until a model answers again.
     pub stand_in: bool,
     /// Whether the summary is now current, or was undone.
     pub state: SummaryState,
-    /// Id of the slot's current summary; `None` if the slot has none. 0 means the same as in `summary`.
+    /// Id of the slot's current summary; `None` if the slot has no summary. 0 means that the store has not assigned the
+    /// id yet.
     #[serde(rename = "stands")]
     pub current: Option<SummaryId>,
 }
@@ -94,15 +95,15 @@ pub struct MessagesCondensed {
     pub covers: [Seq; 2],
     /// Number of messages that this summary covers and the previous summary did not.
     pub messages: u64,
-    /// Tokens of what the summary replaces: these messages and the previous summary.
+    /// Number of tokens that the summary replaces: the tokens of these messages and of the previous summary.
     pub tokens_before: Tokens,
-    /// Tokens of the summary.
+    /// Number of tokens of the summary.
     pub tokens_after: Tokens,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: Arc<str>,
-    /// Whether it is a fallback summary, in use until a model answers again.
+    /// Whether the summary is a fallback summary, which is in use until a model answers again.
     pub stand_in: bool,
-    /// The same facts as one line of text for people.
+    /// The other fields as one line of text for people.
     pub notice: String,
 }
 
@@ -157,8 +158,9 @@ impl EventBody {
         serde_json::from_value(serde_json::json!({"kind": kind, "data": data})).ok()
     }
 
-    /// Returns the event with the id of the summary that is stored together with the event, in place of 0. `stored` is
-    /// `None` if no summary is stored. The store assigns the ids, so only the store calls this.
+    /// Replaces a summary id of 0 in the event with `stored`, the id of the summary that is stored together with the
+    /// event. `stored` is `None` if no summary is stored together with the event. Only the store calls this function,
+    /// because the store assigns the ids.
     pub fn with_summary_id(&self, stored: Option<SummaryId>) -> Cow<'_, Self> {
         match (self, stored) {
             (Self::Summary(changed), Some(summary)) if changed.summary == 0 => {

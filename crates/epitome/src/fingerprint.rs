@@ -1,19 +1,22 @@
-//! Recognises a message list as a conversation that was seen before. The condenser and the proxy share this definition
-//! of equal messages and this comparison of lists.
+//! Finds out whether a message list continues a conversation that was seen before. The condenser and the proxy both use
+//! this module to compare messages and lists.
 //!
-//! A caller passes the whole list each time, without a name for it. There are two kinds of fingerprints:
+//! A caller passes the whole list on every turn, without a name for the conversation. Two kinds of fingerprints
+//! identify the conversation:
 //!
-//! - [`MessageFingerprints`], in memory: two fast keyed hashes per message, of its whole content and of its edges. Each
-//!   message can be compared by itself, so that a turn needs only a few comparisons: at both ends, and at positions in
-//!   between that change from turn to turn. All messages are compared if there are several conversations, and before
-//!   messages are cut.
-//! - [`PrefixHashes`], for indexes and the store: a cryptographic hash of each beginning of a list, computed from the
-//!   previous hash and one more message. Two lists share a hash if they are the same up to that message, and never after
-//!   they differ. The hashes are the same in every process. The text of leading system messages is left out, because some
-//!   contain the current time.
+//! - [`MessageFingerprints`] are stored in memory only. They contain two fast keyed hashes of each message: one of its
+//!   whole content, and one of the edges of its texts. Each message has its own hashes, so it is enough to compare a
+//!   few messages on each turn: messages at both ends of the list, and messages at other positions, which change from
+//!   turn to turn. All messages are compared if there are several conversations, and before messages are removed from a
+//!   list.
+//! - [`PrefixHashes`] are used in indexes and in the store. For each message, they contain a cryptographic hash of the
+//!   list up to this message. The hash is computed from the hash of the previous message and the content of this
+//!   message. Two lists have the same hash at a position only if all their messages up to this position are the same.
+//!   The hashes are the same in every process. The text of leading system messages is not part of the hashes, because
+//!   some of these texts contain the current time.
 //!
-//! Only the content of a message counts, not its spelling in the provider's format, because cache markers move with
-//! each request.
+//! The hashes depend only on the content of a message, not on its JSON in the provider's format. For example, that JSON
+//! contains cache markers, which move with each request.
 
 use std::hash::{BuildHasher, Hash, Hasher, RandomState};
 
@@ -21,15 +24,16 @@ use epitome_core::message::{Content, Media, MediaSource, Message, Part, Seq};
 
 use crate::store::ListHash;
 
-/// Number of bytes at each end of a long text that are compared in a quick comparison.
+/// Number of bytes at each end of a long text that a quick comparison compares.
 const EDGE: usize = 128;
 
-/// Number of newest messages, of pinned messages, and of samples from the whole list and from its shown part, that are
-/// compared each time.
+/// Number of messages of each kind that a quick comparison compares at most. There are four kinds: the newest messages,
+/// pinned messages, samples from the whole list, and samples from the part of the list that is still shown.
 const SAMPLES: usize = 8;
 
-/// Memory address of a list. Two lists that exist at the same time have different addresses, so a list at the same
-/// address is assumed to be the same after a few comparisons. The address alone proves nothing.
+/// Memory address of a list. Two lists that exist at the same time have different addresses. If a list has the same
+/// address as the last list of a conversation, comparing a few messages is therefore enough. The address alone is not
+/// enough, because memory is reused.
 pub(crate) type ListAddress = (usize, usize);
 
 /// Returns the memory address of a list.
@@ -50,11 +54,11 @@ struct Fingerprint {
     edges: u64,
 }
 
-/// How much of a message a fingerprint covers.
+/// The part of a message that a fingerprint covers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cover {
     Whole,
-    /// Only the ends of long texts.
+    /// The whole message except the middle of long texts.
     Edges,
 }
 
@@ -64,9 +68,9 @@ pub(crate) struct MessageFingerprints {
     fingerprints: Vec<Fingerprint>,
     /// Number of leading system messages.
     head: usize,
-    /// Positions of pinned messages. They are always shown, so they are always compared.
+    /// Positions of the first pinned messages. Pinned messages are always shown, so they are always compared.
     pinned: Vec<usize>,
-    /// Selects the positions of the next samples.
+    /// Number of quick comparisons so far. It determines the positions of the next samples.
     turn: usize,
 }
 
@@ -81,7 +85,7 @@ impl MessageFingerprints {
         self.fingerprints.len()
     }
 
-    /// Takes in the new messages at the end of the list.
+    /// Adds the fingerprints of the new messages at the end of the list.
     pub(crate) fn extend(&mut self, messages: &[Message], key: &RandomState) {
         let new = messages.get(self.len()..).unwrap_or_default();
         if self.head == self.len() {
@@ -95,9 +99,9 @@ impl MessageFingerprints {
         }));
     }
 
-    /// Returns whether the list appears to continue this conversation. It compares the whole leading system messages,
-    /// pinned messages and newest messages, and the edges of some others. Half of those come after `from`, where
-    /// messages are still shown.
+    /// Returns whether the list appears to continue this conversation. Compares the whole content of the leading system
+    /// messages, the pinned messages and the newest messages. Also compares the edges of some other messages. Half of
+    /// these messages come after the position `from`, where messages are still shown.
     pub(crate) fn match_sampled(&mut self, messages: &[Message], from: usize, key: &RandomState) -> bool {
         let len = self.len();
         if messages.len() < len {
@@ -114,8 +118,9 @@ impl MessageFingerprints {
         self.same(messages, whole, Cover::Whole, key) && self.same(messages, between, Cover::Edges, key)
     }
 
-    /// Returns whether the list differs only in the text of its leading system messages, for example because they
-    /// contain the current time: their number and all later messages are the same.
+    /// Returns whether the list differs from the conversation only in the text of its leading system messages, for
+    /// example because the text contains the current time. The number of leading system messages and all later messages
+    /// must be the same.
     pub(crate) fn differ_only_in_head(&self, messages: &[Message], key: &RandomState) -> bool {
         let mut rest = self.head..self.len();
         self.head > 0
@@ -124,12 +129,12 @@ impl MessageFingerprints {
             && self.same(messages, &mut rest, Cover::Whole, key)
     }
 
-    /// Returns whether the first `len` messages of the list are the same.
+    /// Returns whether the first `len` messages of the list are the same as in the conversation.
     pub(crate) fn match_fully(&self, messages: &[Message], len: usize, key: &RandomState) -> bool {
         self.same(messages, 0..len, Cover::Whole, key)
     }
 
-    /// Returns whether the messages at these positions are the same in both lists.
+    /// Returns whether the messages at these positions are the same as in the conversation.
     fn same(
         &self,
         messages: &[Message],
@@ -147,8 +152,8 @@ impl MessageFingerprints {
     }
 }
 
-/// Returns a sample position below `among` that changes each turn. Multiples of the golden ratio reach every position
-/// over time.
+/// Returns the position of a sample: a number less than `among` that changes on each turn. Multiples of the golden
+/// ratio reach every position over time.
 fn sample_position(turn: usize, sample: usize, among: usize) -> usize {
     let step = turn.wrapping_mul(SAMPLES).wrapping_add(sample) as u64;
     let at = step.wrapping_mul(0x9E37_79B9_7F4A_7C15) % among.max(1) as u64;
@@ -162,18 +167,19 @@ fn hash_message(message: &Message, cover: Cover, key: &RandomState) -> u64 {
     state.finish()
 }
 
-/// The hashes of a list's beginnings.
+/// The hashes of a list.
 pub(crate) struct PrefixHashes {
     /// Hash of the list's owner, without any message.
     pub(crate) seed: ListHash,
     /// Number of leading system messages.
     pub(crate) head: usize,
-    /// Hashes of the first message after those, of the first two, and so on.
+    /// For each message after the leading system messages, the hash of the list up to this message.
     pub(crate) hashes: Vec<ListHash>,
 }
 
 impl PrefixHashes {
-    /// Computes the hashes of a list. `owner` hashes the list's owner and the number of leading system messages.
+    /// Computes the hashes of a list. `owner` writes the list's owner and the number of leading system messages into
+    /// the hasher of `seed`.
     pub(crate) fn of(messages: &[Message], owner: impl FnOnce(&mut StableHasher, usize)) -> Self {
         let head = head_of(messages);
         let mut seed = StableHasher::default();
@@ -191,12 +197,12 @@ impl PrefixHashes {
         Self { seed, head, hashes }
     }
 
-    /// Returns the hash of the whole list.
+    /// Returns the hash of the whole list. `None` if no message follows the leading system messages.
     pub(crate) fn last(&self) -> Option<ListHash> {
         self.hashes.last().copied()
     }
 
-    /// Returns the hash of the first `len` messages, including leading system messages.
+    /// Returns the hash of the first `len` messages of the list. `len` includes the leading system messages.
     pub(crate) fn at(&self, len: Seq) -> Option<ListHash> {
         self.hashes.get(usize::try_from(len).ok()?.checked_sub(self.head)?.checked_sub(1)?).copied()
     }

@@ -1,4 +1,5 @@
-//! Hides values from debug output and so from logs: message text, programs, names of other workspaces.
+//! Hides values from debug output, so that they do not reach logs. Examples are message text and the names of other
+//! workspaces.
 
 use std::fmt;
 use std::ops::Deref;

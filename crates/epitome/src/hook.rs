@@ -1,10 +1,11 @@
-//! Hooks: code of the program that runs before and after messages are summarized.
+//! Hooks: code that a program adds, to run before and after messages are summarized.
 //!
-//! A [`Hook`] receives the messages that are about to be summarized, so that a memory system can extract what it needs,
-//! and is notified afterwards. It can add text to the summary's prompt and nothing else. If a hook fails, panics or
-//! takes too long, the summary is written without it.
+//! Before messages are summarized, a [`Hook`] receives them. For example, a memory system can extract facts from them.
+//! After the summary is finished, the hook is notified. A hook can add text to the prompt of the summary, and can
+//! change nothing else. If a hook fails, panics or takes too long, the summary is written without the hook's text.
 //!
-//! [`Hooks`] runs all hooks at the same time, each in its own task. Problems are returned as short lines for a log.
+//! [`Hooks`] runs all hooks at the same time, each in its own task. For each problem, it returns one short line for a
+//! log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,12 +25,12 @@ use crate::hidden::Hidden;
 /// Maximum length of the text that hooks add to a prompt, in characters.
 pub const MAX_ADDED_CHARS: usize = 4_000;
 
-/// How long hooks may take, by default.
+/// Default time limit for all hooks together.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Code to run before and after messages are summarized.
 ///
-/// A hook must not block its thread: it could not be stopped.
+/// A hook must not block its thread, because a blocked thread cannot be stopped.
 ///
 /// ```
 /// use async_trait::async_trait;
@@ -68,20 +69,20 @@ pub trait Hook: Send + Sync + 'static {
         "hook"
     }
 
-    /// Called before messages are summarized. The text it returns is added to the prompt.
+    /// Called before messages are summarized. The returned text is added to the prompt. `None` adds nothing.
     async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
         let _ = due;
         Ok(None)
     }
 
-    /// Called after the summary was stored.
+    /// Called after the summary was stored, or inserted into a message list.
     async fn after(&self, done: &Condensed) -> Result<(), HookError> {
         let _ = done;
         Ok(())
     }
 }
 
-/// Messages that are about to be summarized. Cheap to clone, so that a hook can hand them to another task.
+/// Messages that are about to be summarized. This value is cheap to clone, so a hook can send it to another task.
 #[derive(Debug, Clone)]
 pub struct DueMessages {
     /// The workspace.
@@ -92,14 +93,14 @@ pub struct DueMessages {
     pub slot: Arc<str>,
     /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// The first and the last of the messages.
+    /// Positions of the first and the last of the messages.
     pub span: Span,
-    /// The messages as stored, but without the bytes of images and other media. To get those, read the messages from
-    /// the session by sequence number.
+    /// The messages as stored, but without the bytes of images and other media. To get these bytes, read the messages
+    /// from the session by their sequence numbers.
     pub messages: Arc<[Message]>,
 }
 
-/// A finished summary, as hooks see it: which messages it replaced, and the sizes.
+/// The facts that hooks receive about a finished summary: the messages that it covers, and the sizes.
 ///
 /// ```
 /// use epitome::rules::message::Span;
@@ -130,17 +131,19 @@ pub struct Condensed {
     pub slot: Arc<str>,
     /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// The messages that the summary covers now.
+    /// The first and the last message that the summary covers.
     pub covers: Span,
-    /// Number of messages that were condensed this time.
+    /// Number of messages that this summary covers and the previous summary did not.
     pub messages: u64,
-    /// Tokens of what the summary replaces: those messages, and the previous summary.
+    /// Number of tokens that the summary replaces: the tokens of these messages and of the previous summary. If a
+    /// message list was condensed, this is the number of tokens of the whole request before the condensation.
     pub tokens_before: Tokens,
-    /// Tokens of the summary.
+    /// Number of tokens of the summary. If a message list was condensed, this is the number of tokens of the whole
+    /// request after the condensation.
     pub tokens_after: Tokens,
-    /// The model that wrote it.
+    /// The model that wrote the summary. Empty if a message list was condensed without a new summary.
     pub model: Arc<str>,
-    /// Whether it is a fallback summary, in use until a model answers again.
+    /// Whether the summary is a fallback summary, which is in use until a model answers again.
     pub stand_in: bool,
 }
 
@@ -164,7 +167,7 @@ impl fmt::Display for Condensed {
     }
 }
 
-/// Why a hook failed. It is logged, so do not put message text into it.
+/// Why a hook failed. The reason is logged, so do not put text of messages into it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct HookError {
@@ -172,7 +175,7 @@ pub struct HookError {
 }
 
 impl HookError {
-    /// Creates an error with a reason of one line. It is cut to 200 characters, and secrets are redacted.
+    /// Creates an error. The reason is converted to one line and cut to 200 characters, and secrets in it are redacted.
     pub fn new(reason: &str) -> Self {
         Self { reason: brief(reason) }
     }
@@ -181,16 +184,17 @@ impl HookError {
 /// What the hooks returned before a summary.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HookOutput {
-    /// Text for the prompt, at most [`MAX_ADDED_CHARS`] characters; empty if no hook returned any.
+    /// Text for the prompt, at most [`MAX_ADDED_CHARS`] characters. Empty if no hook returned text.
     pub text: String,
-    /// What went wrong, one short line for each problem, for a log.
+    /// For each problem, one short line for a log.
     pub problems: Vec<String>,
 }
 
-/// A hook and its name, which is read once when the hook is added: later, no code of a hook runs outside its task.
+/// A hook with its name. The name is read once, when the hook is added. After that, all code of the hook runs in the
+/// hook's own task.
 type NamedHook = (Arc<str>, Hidden<Arc<dyn Hook>>);
 
-/// Runs hooks in a way that a faulty hook does no harm.
+/// Runs hooks so that a faulty hook cannot stop the summary or other hooks.
 #[derive(Debug, Clone)]
 pub struct Hooks {
     hooks: Vec<NamedHook>,
@@ -214,7 +218,7 @@ impl Hooks {
         Self { timeout, ..self }
     }
 
-    /// Returns whether there are no hooks, so that callers need not prepare anything for them.
+    /// Returns whether there are no hooks. If so, callers need not prepare messages for them.
     pub fn is_empty(&self) -> bool {
         self.hooks.is_empty()
     }
@@ -267,7 +271,7 @@ impl Hooks {
                     continue;
                 }
                 Ok(Ok(Err(error))) => error.to_string(),
-                // The panic message may contain anything, so it is not repeated.
+                // The panic message may contain any text, so it is not included.
                 Ok(Err(stopped)) if stopped.is_panic() => "panicked".to_owned(),
                 Ok(Err(_)) => "was stopped".to_owned(),
                 Err(_) => format!("took longer than {:?}", self.timeout),

@@ -1,16 +1,22 @@
-//! Condenses conversations of requests that are forwarded: recognises them without a name, also after a restart.
+//! Condenses the message lists of forwarded requests. Finds the conversation that a list belongs to, even if the
+//! request does not name the conversation, and even after a restart.
 //!
-//! A program that forwards requests for others, such as the proxy, gets each conversation as a whole list, again and
-//! again, a little longer each time. An [`Inline`] identifies the conversation by the hashes of the list's beginnings
-//! (`fingerprint.rs`), passes the list to the conversation's [`Thread`], and stores what was done to it
-//! (`write_queue.rs`). So a condensed list stays the same until its next condensation, no matter which process handles
-//! the requests.
+//! A program that forwards requests, such as the proxy, receives the whole message list of a conversation with each
+//! request. An [`Inline`] handles a list in three steps:
 //!
-//! Some thousand conversations are cached in memory (`thread_cache.rs`). For evicted conversations, and for those that
-//! another process began, the state is read from the store when they continue. A cached conversation is compared
-//! message by message before anything is done. A stored state is used only for a list whose messages up to that state
-//! are all the same. A lookup never returns another workspace's or another caller's conversation. If nothing is found,
-//! the list is condensed from the start.
+//! 1. It identifies the conversation by hashes of the list (`fingerprint.rs`). For each message, there is a hash of the
+//!    list up to this message.
+//! 2. It condenses the list in the conversation's [`Thread`].
+//! 3. It stores the effect of the condensation (`write_queue.rs`).
+//!
+//! Therefore a condensed list stays the same until its next condensation, no matter which process handles the requests.
+//!
+//! A few thousand conversations are cached in memory (`thread_cache.rs`). If a conversation was evicted from the cache,
+//! or if another process began it, the state of the conversation is read from the store when the conversation
+//! continues. If the conversation is cached, every message of the list is compared with it before the list is
+//! condensed. A stored state is used only if all messages up to the stored condensation are the same. A lookup never
+//! returns a conversation of another workspace or of another caller. If no conversation is found, the list is condensed
+//! from the start.
 
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -32,22 +38,22 @@ use thread_cache::{CacheHit, CachedThread};
 pub(crate) use thread_cache::{MAX_THREADS, ThreadCache};
 use write_queue::Document;
 
-/// The owner of a conversation, as far as its list does not identify it.
+/// The caller of a request. A conversation is identified by its message list and by this value.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// Distinguishes callers that share a workspace, for example a hash of their API key. It is stored only as a part
-    /// of hashes.
+    /// Distinguishes callers that share a workspace, for example by a hash of the caller's API key. The id is only an
+    /// input of hashes, and is not stored itself.
     pub id: &'a [u8],
-    /// The caller's name of the conversation, if it has one. Conversations with different names are never treated as
-    /// one.
+    /// The caller's name for the conversation, if there is one. Conversations with different names are never treated as
+    /// the same conversation.
     pub session: Option<&'a str>,
     /// The wire format of the requests.
     pub wire: &'a str,
 }
 
 impl Caller<'_> {
-    /// Returns the hashes by which a list of this caller is recognised. They differ between workspaces and between
-    /// callers.
+    /// Returns the hashes by which a list of this caller is recognised. For another workspace or another caller, the
+    /// same list has different hashes.
     pub(crate) fn prefix_hashes(&self, workspace: &str, messages: &[Message]) -> PrefixHashes {
         PrefixHashes::of(messages, |seed, head| {
             for text in [workspace, self.wire, self.session.unwrap_or_default()] {
@@ -67,14 +73,14 @@ impl Caller<'_> {
 pub struct ProxiedList<'a> {
     /// The list to send.
     pub ready: ReadyList<'a>,
-    /// The caller's name of the conversation, or else a generated id. Once the conversation was condensed, the id
-    /// survives restarts. A fork gets its own id.
+    /// The caller's name for the conversation. If there is no name, this is a generated id. After the first
+    /// condensation of the conversation, a generated id also stays the same after restarts. A fork gets a new id.
     pub conversation_id: Arc<str>,
-    /// Set if a model was lent: keep it until the request has ended, and no longer.
+    /// Set if the caller lent a model. Drop the loan when the request ends, not earlier and not later.
     pub loan: Option<ModelLoan>,
 }
 
-/// The forwarded conversations of a workspace. A handle that is cheap to create.
+/// Handle to the conversations of a workspace's forwarded requests. It is cheap to create and clone.
 #[derive(Debug, Clone)]
 pub struct Inline {
     pub(crate) store: Hidden<Arc<dyn Store>>,
@@ -83,7 +89,8 @@ pub struct Inline {
 }
 
 impl Inline {
-    /// Returns the list to send in place of this one, condensed as a part of the conversation it belongs to.
+    /// Finds the conversation that the list belongs to, condenses the list if a condensation is due, and returns the
+    /// list to send.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -142,8 +149,8 @@ impl Inline {
         self.start_thread(condenser, &prefixes, (thread, id), call).await
     }
 
-    /// Like [`Inline::before`], with the model that the list is for, lent under the name by which it is called. It
-    /// writes the summaries until [`ProxiedList::loan`] is dropped.
+    /// Like [`Inline::before`], but the caller can lend the model that receives the list. `lent` contains the name of
+    /// the model and the model. The lent model writes the summaries until [`ProxiedList::loan`] is dropped.
     pub async fn before_with_model<'a>(
         &self,
         condenser: &Condenser,
@@ -157,13 +164,13 @@ impl Inline {
         ProxiedList { loan: Some(loan), ..proxied }
     }
 
-    /// Waits until all changes so far are in the store. A request need not wait for that before it is sent.
-    /// [`Engine::close`](crate::Engine::close) does it when a program ends.
+    /// Waits until all changes so far are in the store. A request does not need to wait for this. When a program ends,
+    /// [`Engine::close`](crate::Engine::close) waits for it.
     pub async fn settled(&self) {
         self.threads.settled().await;
     }
 
-    /// Condenses the list of a conversation that was not in memory, and caches the conversation.
+    /// Condenses the list of a conversation that is not cached yet, and caches the conversation.
     async fn start_thread<'a>(
         &self,
         condenser: &Condenser,
@@ -173,15 +180,16 @@ impl Inline {
     ) -> ProxiedList<'a> {
         let ready = match condenser.before_in_thread(&thread, call).await {
             Some(ready) => ready,
-            // Cannot happen: no other caller has this thread. A new condenser without conversations gives a correct
-            // result.
+            // This cannot happen, because no other caller has this thread. A new condenser without conversations still
+            // returns a correct result.
             None => condenser.another().before(call).await,
         };
         let cached = self.threads.new_thread(&self.workspace, thread, condenser.id(), id);
         self.finish(prefixes, &cached, ready)
     }
 
-    /// Records the conversation's current list, and stores what was done to it.
+    /// Caches the conversation under its current list. If the list was condensed, also stores the state of the
+    /// conversation.
     fn finish<'a>(
         &self,
         prefixes: &PrefixHashes,
@@ -199,7 +207,8 @@ impl Inline {
         ProxiedList { ready, conversation_id: Arc::clone(&cached.conversation_id), loan: None }
     }
 
-    /// Returns the cached state of a conversation that this list forks from, or continues under other settings.
+    /// Returns the state of the cached conversation, if this list is a fork of it or continues it with other settings.
+    /// Returns `None` if the list does not contain the messages of the conversation's last condensation.
     fn cached_document(&self, prefixes: &PrefixHashes, hit: &CacheHit) -> Option<Document> {
         let state = hit.cached.thread.state();
         let same = state.list.rounds > 0
@@ -213,8 +222,8 @@ impl Inline {
         same.then_some(Document { id, state })
     }
 
-    /// Returns the stored state of a conversation that this list continues. A state that cannot be read is treated as
-    /// missing.
+    /// Returns the stored state of the conversation that this list continues, if there is one. A state that cannot be
+    /// read is treated as missing.
     async fn stored_document(&self, prefixes: &PrefixHashes) -> Option<Document> {
         let queued = self.threads.write_queue.find(&self.workspace, prefixes);
         let stored = match self.store.find_proxy_state(&self.workspace, prefixes.hashes.clone()).await {
@@ -231,17 +240,17 @@ impl Inline {
         };
         let mut document = Document::read(&row.state, row.length.saturating_add(prefixes.head as u64))?;
         if self.threads.has_conversation(&document.id) {
-            // The original conversation continued differently, so this one is a fork.
+            // A cached conversation already has this id, so this conversation is treated as a fork and gets a new id.
             document.id = self.threads.new_conversation_id();
         }
         Some(document)
     }
 
-    /// Stores what was done to a list, while its request is forwarded.
+    /// Stores the state of a conversation in the background, while the request is forwarded.
     fn store_state(&self, prefixes: &PrefixHashes, cached: &CachedThread) {
         let document = Document { id: Arc::clone(&cached.conversation_id), state: cached.thread.state() };
         let length = prefixes.hashes.len() as u64;
-        // Another caller may have continued and condensed it in the meantime, and stores that state.
+        // Another caller may have condensed the conversation in the meantime. That caller stores the newer state.
         if document.state.list.length != length.saturating_add(prefixes.head as u64) {
             return;
         }
@@ -258,12 +267,14 @@ impl Inline {
     }
 }
 
-/// Returns whether this process handled the conversation's previous request, so that the store cannot contain a newer
-/// state: the list continues the cached one by one reply, and no longer beginning of the list was condensed. With more
+/// Returns whether the cached state is current, so that the store need not be queried. This is the case if this process
+/// handled the previous request of the conversation. Then the list continues the cached list with at most one new
+/// reply, and the cache has not recorded a condensation of a longer beginning of the list. If the list contains more
 /// than one new reply, another process handled requests in between.
 ///
-/// One case is missed: a list was condensed before a restart, or by another process, and is sent again while a fork of
-/// it is one reply behind. The list is then sent as a continuation of that fork, which only costs a prompt cache miss.
+/// One case is not detected. A list was condensed before a restart or by another process, and is sent again. In the
+/// meantime, the cache stored a fork of this list, with one reply less. The list is then treated as a continuation of
+/// the fork. This only costs a miss of the provider's prompt cache.
 fn is_up_to_date(hit: &CacheHit, prefixes: &PrefixHashes, messages: &[Message]) -> bool {
     let new = messages.get(prefixes.head.saturating_add(hit.shared_len)..).unwrap_or_default();
     hit.continues
@@ -271,8 +282,8 @@ fn is_up_to_date(hit: &CacheHit, prefixes: &PrefixHashes, messages: &[Message]) 
         && new.iter().filter(|message| message.role == Role::Assistant).count() <= 1
 }
 
-/// Returns whether the stored state is newer than the one in memory: it covers more of the list, or the same part was
-/// condensed again.
+/// Returns whether the stored state is newer than the cached state. It is newer if it covers more of the list, or if it
+/// covers the same part and contains more condensations.
 fn is_newer(stored: &Document, hit: &CacheHit, prefixes: &PrefixHashes) -> bool {
     let shared = prefixes.head.saturating_add(hit.shared_len) as u64;
     let (stored, cached) = (&stored.state.list, hit.cached.thread.state().list);

@@ -1,8 +1,9 @@
-//! API keys: which workspace a caller may use, and what it may do there.
+//! API keys. A key determines which workspace a caller may use, and what the caller may do there.
 //!
-//! A key is a secret that is shown once, when it is created. The store has only its hash and its rights. The secret is
-//! 256 random bits, so it cannot be guessed, and a fast hash is as safe as a slow one. The secret contains the id of
-//! its row, so a key is checked with one read. The result is not cached, so a revoked key stops working at once.
+//! A key has a secret that is shown only once, when the key is created. The store contains only a hash of the secret.
+//! The secret has 256 random bits and cannot be guessed, so a fast hash is as safe as a slow hash. The secret also
+//! contains the id of the key's row in the store, so checking a key takes one read. The result of a check is not
+//! cached, so a revoked key stops working at once.
 //!
 //! [`crate::Keys`] creates, lists and checks keys. The server decides which route needs which rights.
 
@@ -58,19 +59,19 @@ pub struct RightsError;
 /// A stored key, without its secret and without the secret's hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Key {
-    /// The id by which it is listed and revoked. Not secret.
+    /// The id that identifies the key in lists and for revoking. It is not secret.
     pub id: String,
     /// The workspace that the key gives access to; `None` for admin keys.
     pub workspace: Option<Arc<str>>,
-    /// What it may do there.
+    /// What the key may do.
     pub rights: Rights,
-    /// A name for people, chosen by its creator.
+    /// A description for people, chosen by the creator of the key.
     pub label: String,
     /// When the key was created.
     pub created: Timestamp,
     /// When the key stops working; `None` if it does not expire.
     pub expires: Option<Timestamp>,
-    /// When the key was revoked; `None` if it was not.
+    /// When the key was revoked; `None` if it was not revoked.
     pub revoked: Option<Timestamp>,
 }
 
@@ -99,15 +100,15 @@ impl Key {
     }
 }
 
-/// A key to be created.
+/// The properties of a key to be created.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewKey {
     /// The workspace that the key gives access to. Required for read and write keys; `None` for [`Rights::Admin`].
     pub workspace: Option<String>,
-    /// What it may do.
+    /// What the key may do.
     pub rights: Rights,
-    /// A name for people who read the list of keys: up to 200 bytes, no control characters.
+    /// A description for people who read the list of keys. It has at most 200 bytes and no control characters.
     #[serde(default)]
     pub label: String,
     /// When the key stops working, by the store's clock; `None` if it does not expire.

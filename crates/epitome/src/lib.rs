@@ -1,10 +1,12 @@
-//! Keeps long agent conversations inside a model's context window without losing the thread.
+//! Keeps long agent conversations inside a model's context window.
 //!
 //! An [`Engine`] stores every message of a [`Session`], writes summaries of the older messages in the background, and
-//! returns the conversation within a token budget. It does so without waiting for a model. A [`Condenser`] does the
-//! same to a message list that the program stores itself, without a database. By default both work without an API key
-//! and without a network: the built-in extractive summarizer `local` builds summaries from sentences and names of the
-//! messages. Models that are called over a network are defined in [`Settings`], or implement [`model::Model`].
+//! returns the conversation within a token budget. Appending messages and requesting the conversation never wait for a
+//! model. A [`Condenser`] shortens a message list that the program stores itself. It needs no database.
+//!
+//! By default, an engine and a condenser need no API key and no network. The built-in extractive summarizer `local`
+//! writes the summaries: it selects sentences and names from the messages. To use a model over a network, define the
+//! model in [`Settings`], or implement [`model::Model`].
 //!
 //! ```
 //! use epitome::{Condenser, ContextRequest, Dialect, Engine, Message, Session, Settings};
@@ -34,9 +36,10 @@
 //! # }
 //! ```
 //!
-//! [`settings`] contains every setting, [`dialect`] the message formats of providers, [`model`] the summarizing models,
-//! [`inline`] what a proxy does to requests, [`store`] the databases, and [`rules`] the decisions, as functions without
-//! input or output. The variants of [`Error`] are grouped by what the caller should do next.
+//! The module [`settings`] contains every setting. The module [`dialect`] contains the message formats of providers.
+//! The module [`model`] contains the models that write summaries. The module [`inline`] shortens the requests of a
+//! proxy. The module [`store`] contains the databases. The module [`rules`] contains pure functions for all decisions,
+//! such as when a summary is due. [`Error::remedy`] returns what the caller should do after an error.
 //!
 //! # Glossary
 //!
@@ -46,7 +49,7 @@
 //! | session | One conversation: a named, append-only log of messages. |
 //! | message | One entry of the log, numbered from 1, with a role, an author, parts (text, tool calls, results, media) and metadata. |
 //! | turn | A user message and all messages after it, up to the next user message. |
-//! | summary | A text that replaces the first messages of a session in a context, up to a certain message. The messages stay stored. |
+//! | summary | A text that covers the messages of a session from the first message up to a certain message. In a context, the summary replaces these messages. The messages stay stored. |
 //! | slot | The configuration of one summary of a session: its trigger, scope, size and models. |
 //! | trigger | The condition under which a slot's next summary is due, such as `messages(20)`. |
 //! | scope | The messages that a slot covers: the whole session, or the messages of one author. |
@@ -66,7 +69,7 @@
 //! | fallback summary (`stand_in`) | A summary that `local` writes while the configured models fail. The next summary by a model replaces it. |
 //! | stable prefix (`steady`) | A beginning of a context that rarely changes. Until it changes, the provider's prompt cache stays valid. |
 //! | fill | An option of a context request. The context then uses the rest of its budget for older messages, in addition to the summary. |
-//! | replay | To run recorded conversations through several ways of building contexts. For each, it measures what the agent would have forgotten and what its calls would have cost. |
+//! | replay | To run recorded conversations through several ways of building contexts. For each way, replay measures what the agent would have forgotten and what its calls would have cost. |
 
 mod brief;
 mod circuit_breaker;
@@ -134,7 +137,7 @@ pub use epitome_wire::Dialect;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// Compiles and runs the programs of the pages on the library and on condensing as doc tests.
+/// Compiles and runs the programs in `docs/library.md` and `docs/condense.md` as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/library.md")]
 struct Library;

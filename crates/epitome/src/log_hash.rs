@@ -1,12 +1,13 @@
 //! Names a slot in logs by a hash, so that logs contain no name of a workspace, a session, an author or a slot.
 //!
 //! A hash has three parts in hexadecimal digits, for the workspace, the session and the slot with its scope:
-//! `5f0a2c1b-91d4e07b3c22-c3e1a0b2`. Each part is keyed with the store's secret. So every engine on the store writes the same
-//! hash, and a reader of the logs cannot check a guess of a name without the store. [`crate::Engine::find_logged`] finds the names again.
+//! `5f0a2c1b-91d4e07b3c22-c3e1a0b2`. Each part is a hash keyed with the store's secret. Every engine on the store has
+//! the same secret, so all engines write the same hash. A reader of the logs who guesses a name cannot check the guess
+//! without the secret. [`crate::Engine::find_logged`] finds the names of a hash.
 
 use epitome_core::slot::Scope;
 
-/// Digits of the three parts: workspace, session, slot.
+/// Number of hexadecimal digits of the three parts: workspace, session, slot.
 const DIGITS: [usize; 3] = [8, 12, 8];
 
 /// Computes the hashes of one store.
@@ -20,19 +21,19 @@ impl LogHasher {
         Self { key: blake3::derive_key("epitome 2026 names in logs", secret) }
     }
 
-    /// Returns the first part.
+    /// Returns the first part of a hash, which identifies the workspace.
     pub(crate) fn workspace(&self, workspace: &str) -> String {
         self.hash(DIGITS[0], &["workspace", workspace])
     }
 
-    /// Returns the second part.
+    /// Returns the second part of a hash, which identifies the session.
     pub(crate) fn session(&self, workspace: &str, session: &str) -> String {
         self.hash(DIGITS[1], &["session", workspace, session])
     }
 
-    /// Returns the third part.
+    /// Returns the third part of a hash, which identifies the slot and its scope.
     pub(crate) fn slot(&self, workspace: &str, session: &str, scope: &Scope, slot: &str) -> String {
-        // Authors have names of at least one byte.
+        // The empty text cannot be the name of an author: names have at least one byte.
         let author = match scope {
             Scope::Session => "",
             Scope::Author(author) => author,
@@ -49,24 +50,24 @@ impl LogHasher {
     fn hash(&self, digits: usize, fields: &[&str]) -> String {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
         for field in fields {
-            // With the lengths, two lists of fields never give the same bytes.
+            // Each field follows its length. So two different lists of fields never have the same bytes.
             hasher.update(&(field.len() as u64).to_le_bytes()).update(field.as_bytes());
         }
         hasher.finalize().to_hex().chars().take(digits).collect()
     }
 }
 
-/// A hash from a log, in its parts.
+/// The parts of a hash that was read from a log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LogHash<'a> {
     pub(crate) workspace: &'a str,
     pub(crate) session: &'a str,
-    /// `None` if only the session was named.
+    /// `None` if the hash has only two parts and identifies a session.
     pub(crate) slot: Option<&'a str>,
 }
 
 impl<'a> LogHash<'a> {
-    /// Reads a hash. Returns `None` if the text does not have the form of one.
+    /// Parses a hash. Returns `None` if the text does not have the form of a hash.
     pub(crate) fn parse(text: &'a str) -> Option<Self> {
         let is_hex = |part: &str| part.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let parts: Vec<&str> = text.split('-').collect();

@@ -1,9 +1,10 @@
 //! Metrics of the engine's work.
 //!
-//! All metrics use the `metrics` facade. Without a recorder nothing is stored, and an append pays a few nanoseconds. No
-//! label contains a workspace or a session, so metrics reveal nothing about tenants and their number does not grow with
-//! them. The label `model` is the name of a model of the program or of its settings. The values of a label never overlap,
-//! so summing over a label is correct.
+//! The engine reports all metrics through the crate `metrics`. If the program installs no recorder, nothing is stored,
+//! and the metrics cost an append only a few nanoseconds. No label contains the name of a workspace or a session. So
+//! metrics reveal nothing about tenants, and the number of metrics does not grow with the number of tenants. The label
+//! `model` contains only names of models that the program or its settings define. Every event counts under exactly one
+//! value of a label, so the sum over all values of a label is the total.
 //!
 //! All metric names are defined here, and [`describe`] registers their descriptions.
 
@@ -28,14 +29,14 @@ pub const CONTEXT_DURATION: &str = "epitome_context_duration_seconds";
 pub const SUMMARIES: &str = "epitome_summaries_total";
 /// Time that models took for a stored summary, in seconds.
 pub const SUMMARIZE_DURATION: &str = "epitome_summarize_duration_seconds";
-/// Calls of models, by model and outcome. Calls of condensers are included.
+/// Calls of models, by model and outcome. The calls of condensers are included.
 pub const MODEL_CALLS: &str = "epitome_model_calls_total";
-/// Tokens sent to models and received from them: `input_uncached`, `input_cached` and `output`.
+/// Tokens sent to models and received from models, by kind: `input_uncached`, `input_cached` or `output`.
 pub const MODEL_TOKENS: &str = "epitome_model_tokens_total";
-/// Cost of a model call, in the currency of the prices. A histogram, because counters of the facade are whole numbers: its
-/// sum is what was spent.
+/// Cost of a model call, in the currency of the prices. The sum of this histogram is the total cost. The metric is not
+/// a counter, because counters of the crate `metrics` are whole numbers.
 pub const MODEL_CALL_COST: &str = "epitome_model_call_cost";
-/// Tokens of what summaries replaced, minus the summaries' own tokens.
+/// Tokens of the messages and summaries that new summaries replaced, minus the tokens of the new summaries.
 pub const SESSION_SAVED_TOKENS: &str = "epitome_session_saved_tokens_total";
 /// Leases that were lost while a summary was written.
 pub const LEASE_LOSSES: &str = "epitome_lease_losses_total";
@@ -50,13 +51,13 @@ pub fn describe() {
     describe_counter!(
         SUMMARIES,
         Unit::Count,
-        "Summaries stored; outcome `kept`: a model wrote it; `reused`: an earlier reply, without a call; `stand_in`: a fallback"
+        "Summaries stored, by outcome: `kept` (written by a model), `reused` (an earlier reply), `stand_in` (a fallback)"
     );
     describe_histogram!(SUMMARIZE_DURATION, Unit::Seconds, "Time that models took for a stored summary");
     describe_counter!(
         MODEL_CALLS,
         Unit::Count,
-        "Calls of summarizing models; outcome `kept`: the reply became a summary; any other: it did not"
+        "Calls of summarizing models, by outcome: `kept` (the reply became a summary), or the reason why it did not"
     );
     describe_counter!(
         MODEL_TOKENS,
@@ -64,7 +65,11 @@ pub fn describe() {
         "Tokens of model calls: input_uncached, input_cached, output"
     );
     describe_histogram!(MODEL_CALL_COST, "Cost of a model call, in the currency of the prices");
-    describe_counter!(SESSION_SAVED_TOKENS, Unit::Count, "Tokens replaced by summaries, minus their own");
+    describe_counter!(
+        SESSION_SAVED_TOKENS,
+        Unit::Count,
+        "Tokens that summaries replaced, minus the tokens of the summaries"
+    );
     describe_counter!(LEASE_LOSSES, Unit::Count, "Leases lost to another worker or to an undo");
 }
 
@@ -74,7 +79,7 @@ pub(crate) const ACCEPTED: &str = "kept";
 /// Outcome recorded when a stored reply was reused and no model was called.
 pub const REUSED: &str = "reused";
 
-/// How a fallback summary is counted.
+/// The outcome under which [`SUMMARIES`] counts a fallback summary.
 const FALLBACK: &str = "stand_in";
 
 /// Counts model calls when they are recorded, so that the metrics and the usage records agree.
@@ -98,7 +103,7 @@ pub(crate) fn count_lease_loss() {
     counter!(LEASE_LOSSES).increment(1);
 }
 
-/// Counts a stored summary, and the calls that it took.
+/// Counts a stored summary, and the model calls that were made for it.
 pub(crate) fn count_summary(facts: &Facts, calls: &[UsageRow]) {
     count_calls(calls);
     let reused = calls.last().is_some_and(|call| call.outcome == REUSED);

@@ -1,12 +1,12 @@
 //! The interface to models that write summaries.
 //!
-//! A [`Model`] receives a [`SummaryRequest`], which contains everything about the summary to be written, and returns a
-//! [`Reply`] or one of four errors, sorted by what happens next. A provider's model builds a prompt with
-//! [`SummaryRequest::prompt`], as `Remote` does (feature `providers`). [`Local`] reads the messages and needs no
-//! prompt.
+//! A [`Model`] receives a [`SummaryRequest`], which describes the summary to be written. The model returns a [`Reply`]
+//! or a [`ModelError`]. There are four kinds of errors. The kind decides what happens next. A model of a provider
+//! builds a prompt with [`SummaryRequest::prompt`]. `Remote` is such a model; it needs the cargo feature `providers`.
+//! [`Local`] reads the messages and needs no prompt.
 //!
-//! A model does not judge its own text: [`epitome_core::inspect`] decides whether the text is accepted, and the worker
-//! decides which model is called next and when. A model has no access to stores and sessions.
+//! A model does not check its own text: [`epitome_core::inspect`] decides whether the text is accepted. The worker
+//! decides which model is called next, and when. A model has no access to stores and sessions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::brief::brief;
 mod local;
 #[cfg(feature = "providers")]
 mod remote;
-// Tests compile both.
+// Tests compile this module even if the feature is enabled.
 #[cfg(any(test, not(feature = "providers")))]
 mod without_providers;
 
@@ -46,42 +46,44 @@ pub use epitome_wire::{TokenUsage, TooLong, too_long};
 /// A model that writes summaries.
 #[async_trait]
 pub trait Model: Send + Sync + 'static {
-    /// The name that is recorded as the writer.
+    /// The name that is recorded as the writer of the summary.
     fn name(&self) -> &str;
 
-    /// Maximum size of a prompt: the model's window minus its output reserve. `None` if the window is unknown.
+    /// Maximum size of a prompt in tokens: the model's window minus its output reserve. `None` if the window is
+    /// unknown.
     fn room(&self) -> Option<Tokens>;
 
-    /// The provider. Models of one provider fail together, so they share one circuit breaker.
+    /// The provider. All models of one provider share one circuit breaker, because they usually fail at the same time.
     fn provider(&self) -> &str {
         self.name()
     }
 
-    /// How long one call may take, if it differs from the engine's `Pace::timeout`.
+    /// Timeout of one call. `None` means that the engine's `Pace::timeout` applies.
     fn timeout(&self) -> Option<Duration> {
         None
     }
 
-    /// Whether an accepted answer may be reused for exactly the same question instead of calling the model. Worth it if
-    /// a call costs time or money.
+    /// Whether an accepted answer is reused for an identical request, instead of calling the model again. This is
+    /// useful if a call costs time or money.
     fn reusable(&self) -> bool {
         false
     }
 
-    /// Whether it is the built-in extractive summarizer, under any name: it costs nothing and cannot fail for long.
+    /// Whether the model is the built-in extractive summarizer, under any name. That summarizer costs nothing, and
+    /// never fails for a long time.
     #[doc(hidden)]
     fn is_built_in(&self) -> bool {
         false
     }
 
-    /// Writes one summary. The caller may stop waiting at any time, which drops the future. It must not block its
-    /// thread: a timeout cannot stop a blocked thread.
+    /// Writes one summary. The caller may stop waiting at any time, which drops the future. The future must not block
+    /// its thread, because a timeout cannot stop a blocked thread.
     async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError>;
 }
 
-/// A summary to be written: what to summarize, and how.
+/// Describes a summary to be written: the messages to summarize, and how.
 ///
-/// Cheap to clone, so that it can be sent to another thread and to the next model in the list.
+/// A request is cheap to clone, so it can be sent to another thread and then to the next model.
 ///
 /// ```
 /// use epitome::Message;
@@ -99,35 +101,39 @@ pub trait Model: Send + Sync + 'static {
 /// ```
 #[derive(Debug, Clone)]
 pub struct SummaryRequest {
-    /// What the summary should contain.
+    /// Template that defines what the summary should contain.
     pub template: Arc<Template>,
-    /// The previous summary, which the new one replaces and must include.
+    /// The previous summary. The new summary replaces it, and must include its content. `None` if there is no previous
+    /// summary.
     pub previous: Option<Arc<str>>,
-    /// The extracts of the previous summary, if `local` wrote it.
+    /// The extracts of the previous summary, from which `local` can extend that summary. `None` if there are none.
     pub extracts: Option<Arc<Extracts>>,
-    /// The new messages, and authors' summaries in place of the messages that they cover, in order.
+    /// The new messages, in order. A summary of one author's messages can replace this author's messages.
     pub inputs: Arc<[SummaryInput]>,
-    /// The last message that the summary will cover.
+    /// Position of the last message that the summary will cover.
     pub through: Seq,
     /// Maximum size of the summary.
     pub limit: Limit,
-    /// The operator's instructions, passed on unchanged.
+    /// The operator's instructions. The prompt contains them unchanged. Empty if there are none.
     pub instructions: Arc<str>,
-    /// What the summary should pay attention to, set by the caller that requested it.
+    /// Topic to which the summary should pay special attention. The caller that requests the summary sets it. Empty if
+    /// there is none.
     pub focus: Arc<str>,
-    /// Why the last answer to the same request was refused.
+    /// Why the last answer to the same request was refused. `None` if no answer was refused.
     pub refused: Option<Refusal>,
-    /// Tokens of what the summary replaces: the messages, and the previous summary. The summary must be smaller.
+    /// Number of tokens that the summary replaces: the tokens of the messages and of the previous summary. The summary
+    /// must have fewer tokens.
     pub replaces: Tokens,
-    /// Counts tokens.
+    /// The token counter.
     pub counter: Counter,
-    /// Whether secrets are redacted.
+    /// Whether secrets in the messages and in the summary are redacted.
     pub redact: bool,
 }
 
 impl SummaryRequest {
-    /// Creates a request for these messages with the general template, no previous summary, and redaction on.
-    /// `replaces` counts the messages; a caller that sets `previous` adds its tokens.
+    /// Creates a request for these messages, with the general template, without a previous summary, and with redaction.
+    /// `replaces` is the number of tokens of the messages. A caller that sets `previous` must add the tokens of the
+    /// previous summary to `replaces`.
     pub fn new(inputs: impl Into<Arc<[SummaryInput]>>, limit: Limit, counter: Counter) -> Self {
         let inputs = inputs.into();
         let seqs = inputs.iter().filter_map(|input| input.message().map(|message| message.seq));
@@ -153,7 +159,7 @@ impl SummaryRequest {
         }
     }
 
-    /// Returns the number of messages to summarize, without skipped ones and authors' summaries.
+    /// Returns the number of messages to summarize. Skipped messages and authors' summaries do not count.
     pub fn message_count(&self) -> usize {
         self.inputs.iter().filter(|input| input.message().is_some_and(|message| !message.skip)).count()
     }
@@ -176,22 +182,23 @@ impl SummaryRequest {
     }
 }
 
-/// A message or an author's summary that the new summary will cover: an owned [`TranscriptEntry`].
+/// One input of a new summary: a message, or a summary of one author's messages. This is the owned form of a
+/// [`TranscriptEntry`].
 #[derive(Debug, Clone, PartialEq)]
 pub enum SummaryInput {
     /// A message.
     Message(Message),
-    /// An author's own summary, in place of the messages that it covers.
+    /// A summary of one author's messages, which replaces these messages.
     Summary {
-        /// The author whose messages it covers.
+        /// The author whose messages the summary covers.
         author: Author,
-        /// Its text.
+        /// Text of the summary.
         text: String,
     },
 }
 
 impl SummaryInput {
-    /// Borrows it as a [`TranscriptEntry`], from which prompts are built.
+    /// Borrows the input as a [`TranscriptEntry`], from which prompts are built.
     pub fn as_entry(&self) -> TranscriptEntry<'_> {
         match self {
             Self::Message(message) => TranscriptEntry::Message(message),
@@ -199,7 +206,7 @@ impl SummaryInput {
         }
     }
 
-    /// Returns the message, if it is one.
+    /// Returns the message. `None` if the input is a summary.
     pub fn message(&self) -> Option<&Message> {
         match self {
             Self::Message(message) => Some(message),
@@ -214,56 +221,58 @@ impl From<Message> for SummaryInput {
     }
 }
 
-/// What a model wrote.
+/// The answer of a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reply {
-    /// Its text, not yet inspected.
+    /// Text of the answer. It is not inspected yet.
     pub text: String,
-    /// How it ended.
+    /// How the answer ended.
     pub finish: Finish,
-    /// Tokens as reported by the provider. `None` for models that cost nothing.
+    /// Token counts that the provider reported. `None` for models that cost nothing.
     pub usage: Option<TokenUsage>,
-    /// The extracts on which the next local summary can be built. Only `local` returns them.
+    /// The extracts from which `local` can build the next summary. `None` for every model except `local`.
     pub extracts: Option<Extracts>,
 }
 
 impl Reply {
-    /// Returns a reply with a complete text, and nothing else.
+    /// Creates a reply with a complete text. The other fields are empty.
     pub fn complete(text: impl Into<String>) -> Self {
         Self { text: text.into(), finish: Finish::Complete, usage: None, extracts: None }
     }
 }
 
-/// Why there is no reply, sorted by what happens next: wait, shorten, try another model, try again later.
+/// Why there is no reply. Each kind of error requires a different next step: wait, shorten the input, call another
+/// model, or call the model again later.
 ///
-/// Every provider maps its failures to these four. The worker matches on them without a wildcard, so a fifth one cannot
-/// be added without deciding what the worker does then.
+/// Every model maps its failures to these four kinds. The code matches on the kinds without a wildcard. If a fifth kind
+/// is added, the compiler therefore reports each place that must handle it.
 ///
-/// Errors are recorded and logged. Create them with [`ModelError::refused`] and [`ModelError::no_answer`], which
-/// shorten the reason and redact secrets. Never put text of the conversation into a reason.
+/// Errors are recorded and logged. Never put text of the conversation into a reason. [`ModelError::refused`] and
+/// [`ModelError::no_answer`] shorten the reason and redact secrets in it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
-    /// Wait: the same request may be sent again, but not sooner than `retry_after`.
+    /// Wait. The same request may be sent again, but not before `retry_after` has passed.
     #[error("the model is busy{}", after(*retry_after))]
     Busy {
-        /// How long the provider wants callers to wait, if it says so.
+        /// How long the provider requests callers to wait. `None` if the provider did not report it.
         retry_after: Option<Duration>,
     },
-    /// Shorten: the same request will fail again, one with fewer messages may succeed.
+    /// Shorten the input. The same request would fail again, but a request with fewer messages may succeed.
     #[error("the prompt of {sent} tokens is too long for the model{}", over(*limit))]
     TooLong {
         /// Tokens that were sent.
         sent: Tokens,
-        /// Maximum number of tokens, if the provider reports it.
+        /// Maximum number of tokens. `None` if the provider did not report it.
         limit: Option<Tokens>,
     },
-    /// Try another model: a wrong key, no credit, content that this model rejects. Calling it again does not help.
+    /// Call another model. Examples are a wrong key, missing credit, or content that this model rejects. Calling this
+    /// model again does not help.
     #[error("the model refused: {reason}")]
     Refused {
-        /// Why, in a few words.
+        /// Why the model refused, in a few words.
         reason: String,
     },
-    /// Give up for now: a timeout, a broken connection, an unreadable answer. A later call may succeed.
+    /// Call the model again later. Examples are a timeout, a broken connection, or an unreadable answer.
     #[error("no answer from the model: {reason}")]
     NoAnswer {
         /// What happened, in a few words.
@@ -272,8 +281,8 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// Creates [`ModelError::Refused`] with a reason that may be recorded: one line of at most 200 characters, no
-    /// secrets.
+    /// Creates [`ModelError::Refused`]. The reason is converted to one line and cut to 200 characters, and secrets in
+    /// it are redacted.
     ///
     /// ```
     /// use epitome::model::ModelError;
@@ -286,12 +295,12 @@ impl ModelError {
         Self::Refused { reason: brief(reason) }
     }
 
-    /// Creates [`ModelError::NoAnswer`] with a reason that may be recorded, as [`ModelError::refused`] does.
+    /// Creates [`ModelError::NoAnswer`]. The reason is shortened and redacted as in [`ModelError::refused`].
     pub fn no_answer(reason: &str) -> Self {
         Self::NoAnswer { reason: brief(reason) }
     }
 
-    /// Returns a short word for records and metrics. It never changes.
+    /// Returns a short word for records and metrics. New versions do not change these words.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Busy { .. } => "busy",

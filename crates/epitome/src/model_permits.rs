@@ -1,12 +1,13 @@
 //! Permits for model calls, so that one slow model cannot occupy every worker of a node.
 //!
-//! A job takes a [`ModelPermit`] before it calls a model. It releases the permit when it moves on to the next model or
-//! ends, for any reason. If all permits of a model are taken, the job defers the slot: it returns the slot unchanged,
-//! and this node or another one leases it again a little later. Only background workers need permits. A caller that
-//! writes a summary in its own task occupies no worker.
+//! A job takes a [`ModelPermit`] before it calls a model. The job releases the permit when it continues with the next
+//! model, or when it ends for any reason. If all permits of a model are taken, the job defers its slot: the job returns
+//! the slot to the store unchanged, and a worker of this node or of another node leases the slot a little later. Only
+//! background workers need permits. A caller that writes a summary in its own task occupies no worker.
 //!
-//! Two entries of the settings with the same provider and the same model name are slow together, so they share permits.
-//! Different models of one provider do not: one address may serve fast and slow models.
+//! If two entries of the settings have the same provider and the same model name, they share permits, because both are
+//! slow if the model is slow. Different models of one provider have separate permits, because one provider may have
+//! fast and slow models.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -18,10 +19,10 @@ use crate::lock::lock;
 const MIN_DEFERRAL: Duration = Duration::from_millis(50);
 const MAX_DEFERRAL: Duration = Duration::from_secs(1);
 
-/// A deferred slot counts as pending until this long after it may be leased again.
+/// Time for which a deferred slot still counts as pending, after the time at which it may be leased again.
 pub(crate) const DEFERRED_GRACE: Duration = Duration::from_secs(1);
 
-/// A model: its provider, and its name there.
+/// Identifies a model by its provider and the provider's name of the model.
 pub(crate) type ModelId = (String, String);
 
 /// The permits of a node's workers, by model.
@@ -30,17 +31,19 @@ pub(crate) struct ModelPermits(Mutex<PermitState>);
 
 #[derive(Default)]
 struct PermitState {
-    /// For each model, when each of its permits was taken.
+    /// For each model, the times at which its current permits were taken.
     taken: HashMap<ModelId, Vec<Instant>>,
-    /// When the slots that were deferred here may be leased again. Entries stay for [`DEFERRED_GRACE`] after that.
+    /// For each slot that this node deferred, the time at which the slot may be leased again. An entry is removed
+    /// [`DEFERRED_GRACE`] after its time.
     deferred: Vec<Instant>,
 }
 
 impl ModelPermits {
-    /// Takes a permit for a model if fewer than `max` are taken. Otherwise returns how long to defer the slot.
+    /// Takes a permit for a model if fewer than `max` permits are taken. Otherwise returns how long to defer the slot.
     ///
-    /// That is the time since the newest permit was taken. So a fast model is tried again soon, and a model that does
-    /// not answer is tried rarely.
+    /// The slot is deferred for the time since the newest permit was taken, within the limits [`MIN_DEFERRAL`] and
+    /// [`MAX_DEFERRAL`]. Therefore a slot of a fast model is leased again soon, and a slot of a model that does not
+    /// answer is leased again later.
     pub(crate) fn take(
         self: &Arc<Self>,
         model: ModelId,
@@ -62,7 +65,7 @@ impl ModelPermits {
         lock(&self.0).deferred.push(Instant::now() + wait);
     }
 
-    /// Returns when the next deferred slot may be leased again; `None` if no deferred slot still has to wait.
+    /// Returns the next time at which a deferred slot may be leased again. `None` if no deferred slot is waiting.
     pub(crate) fn next_deferred(&self) -> Option<Instant> {
         let now = Instant::now();
         let deferred = &mut lock(&self.0).deferred;
@@ -70,14 +73,14 @@ impl ModelPermits {
         deferred.iter().filter(|until| **until > now).min().copied()
     }
 
-    /// Returns whether there are deferred slots that may not have been leased again yet.
+    /// Returns whether there may be deferred slots that no worker has leased again yet.
     pub(crate) fn has_deferred(&self) -> bool {
         let now = Instant::now();
         lock(&self.0).deferred.iter().any(|until| *until + DEFERRED_GRACE > now)
     }
 }
 
-/// A permit of one worker for one model. Released when dropped.
+/// A permit of one worker for one model. Dropping it releases the permit.
 pub(crate) struct ModelPermit {
     permits: Arc<ModelPermits>,
     pub(crate) model: ModelId,

@@ -10,16 +10,16 @@ use crate::table;
 /// Which models write a summary.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ModelChoice {
-    /// The models of the settings. They build on the last summary that one of them wrote.
+    /// The models that the settings name. They build on the last summary that such a model wrote.
     Configured,
-    /// `local` as the fallback. It builds on the current summary, no matter which model wrote that.
+    /// `local` as the fallback. It builds on the current summary, no matter which model wrote the current summary.
     Fallback,
 }
 
 /// A model and its name in the settings.
 #[derive(Clone)]
 pub(crate) struct NamedModel {
-    /// The name by which settings choose it.
+    /// The model's name in the settings.
     pub(crate) name: String,
     pub(crate) model: Arc<dyn Model>,
 }
@@ -34,14 +34,15 @@ impl NamedModel {
         Self { name: Local::NAME.to_owned(), model: Arc::new(Local) }
     }
 
-    /// Returns whether it is the built-in extractive summarizer, under any name.
+    /// Returns whether the model is the built-in extractive summarizer, under any name.
     pub(crate) fn is_local(&self) -> bool {
         self.model.is_built_in()
     }
 
-    /// Returns the model's price, if there is one: from `prices` by its name in the settings or by its own name,
-    /// otherwise from the shipped table. The table is not used for a model with its own base URL: that server has other
-    /// prices.
+    /// Returns the model's price; `None` if it is unknown. The setting `prices` takes precedence: it is searched for
+    /// the model's name in the settings, and then for the provider's name of the model. Otherwise the price comes from
+    /// the shipped table. For a model with a base URL of its own, the shipped table is not used, because that server
+    /// has other prices.
     pub(crate) fn price(&self, settings: &Settings) -> Option<Price> {
         let set = |name: &str| settings.prices.get(name).copied();
         if self.is_local() {

@@ -4,27 +4,27 @@ use std::time::Duration;
 
 use crate::retry::Backoff;
 
-/// How the background worker works. All fields have sensible defaults.
+/// Concurrency, intervals and timeouts of the background worker. All fields have sensible defaults.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// Maximum number of summaries that are written at once in one workspace, or by one model. In total it is a third
-    /// more, so that one slow workspace or model cannot occupy every worker. 0 for an engine that leaves summaries to
-    /// other engines.
+    /// Maximum number of summaries that are written at the same time in one workspace, or by one model. If it is more
+    /// than 1, the maximum in total is a third higher, so that one slow workspace or model cannot occupy every worker.
+    /// 0 turns the background worker off: other engines must write the summaries.
     pub workers: usize,
-    /// Whether an engine without workers writes a summary that a caller waits for in the caller's task. If not, the
-    /// caller waits for another engine.
+    /// Applies if `workers` is 0 and a caller waits for a summary. If true, the caller's own task writes the summary.
+    /// If false, the caller waits until another engine has written the summary.
     pub on_demand: bool,
     /// Duration of a slot's lease. A worker that stalls longer loses the slot.
     pub lease: Duration,
     /// How often the lease is renewed while a model works.
     pub renew: Duration,
-    /// How often the worker looks for work when it is not woken.
+    /// How often the worker looks for work if no notification wakes it.
     pub poll: Duration,
-    /// How long one model call may take.
+    /// Timeout of one model call.
     pub timeout: Duration,
-    /// How long closing waits for summaries in progress.
+    /// How long [`crate::Engine::close`] waits for summaries in progress.
     pub grace: Duration,
-    /// How the wait between attempts grows after failures.
+    /// How long the worker waits between attempts after failures.
     pub backoff: Backoff,
 }
 

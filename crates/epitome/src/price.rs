@@ -11,7 +11,7 @@ const MILLION: i64 = 1_000_000;
 
 /// An amount of money, in the currency of the prices.
 ///
-/// Stored in millionths, so that sums are exact. Overflow saturates instead of wrapping.
+/// The amount is stored in millionths, so that sums are exact. Overflow saturates instead of wrapping.
 ///
 /// ```
 /// use epitome::settings::Money;
@@ -79,14 +79,14 @@ impl fmt::Display for Money {
         let (whole, part) =
             (self.0.unsigned_abs() / MILLION.unsigned_abs(), self.0.unsigned_abs() % MILLION.unsigned_abs());
         let part = format!("{part:06}");
-        // At least two decimals, as prices are usually written.
+        // Shows at least two decimals, because prices are usually written with two decimals.
         let bare = part.trim_end_matches('0');
         let places = bare.len().max(2);
         f.pad(&format!("{sign}{whole}.{part:.places$}"))
     }
 }
 
-/// The price of a model, per million tokens of each kind.
+/// The price of a model. Each field is the price of one million tokens of one kind.
 ///
 /// ```
 /// use epitome::model::TokenUsage;
@@ -98,19 +98,21 @@ impl fmt::Display for Money {
 ///     cache_read: Money::from(0.25),
 ///     cache_write: Money::from(2.5),
 /// };
-/// // 8,000 new tokens in, 2,000 from the cache, 1,000 out.
+/// // 8,000 new input tokens, 2,000 input tokens from the cache, 1,000 output tokens.
 /// let cost = price.cost(&TokenUsage { input: 10_000, cached: 2_000, output: 1_000 });
 /// assert_eq!(cost.to_string(), "0.0305");
 /// ```
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Price {
-    /// For tokens that the model reads.
+    /// Price of tokens that the model reads.
     pub input: Money,
-    /// For tokens that the model writes.
+    /// Price of tokens that the model writes.
     pub output: Money,
-    /// For tokens read from the provider's prompt cache; the same as `input` by default.
+    /// Price of tokens that are read from the provider's prompt cache. In the settings, the default is the price of
+    /// `input`.
     pub cache_read: Money,
-    /// For tokens written to the provider's prompt cache; the same as `input` by default.
+    /// Price of tokens that are written to the provider's prompt cache. In the settings, the default is the price of
+    /// `input`.
     pub cache_write: Money,
 }
 
@@ -119,7 +121,7 @@ impl Price {
     pub const FREE: Self =
         Self { input: Money::ZERO, output: Money::ZERO, cache_read: Money::ZERO, cache_write: Money::ZERO };
 
-    /// Returns the cost of one call, to the nearest millionth.
+    /// Returns the cost of one call, rounded to the nearest millionth.
     pub fn cost(&self, usage: &TokenUsage) -> Money {
         let TokenUsage { input, cached, output } = *usage;
         self.request_cost(&ReplyUsage { input, cached, cache_written: 0, output })
@@ -133,12 +135,12 @@ impl Price {
     ///
     /// let [input, output, cache_read, cache_write] = [3.0, 15.0, 0.3, 3.75].map(Money::from);
     /// let price = Price { input, output, cache_read, cache_write };
-    /// // 1,000 uncached, 8,000 read from the cache, 1,000 written to it, 100 out.
+    /// // 1,000 uncached input tokens, 8,000 read from the cache, 1,000 written to the cache, 100 output tokens.
     /// let usage = ReplyUsage { input: 10_000, cached: 8_000, cache_written: 1_000, output: 100 };
     /// assert_eq!(price.request_cost(&usage).to_string(), "0.01065");
     /// ```
     pub fn request_cost(&self, usage: &ReplyUsage) -> Money {
-        // Some providers report more cached tokens than input tokens in total.
+        // Some providers report more cached tokens than total input tokens.
         let cached = usage.cached.min(usage.input);
         let written = usage.cache_written.min(usage.input - cached);
         let parts = [

@@ -15,7 +15,7 @@ use epitome_core::trigger::Fraction;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContextRequest {
-    /// The token budget. By default `context.max_tokens` of the settings.
+    /// The token budget; `None` for the setting `context.max_tokens`.
     pub tokens: Option<Tokens>,
     /// Whether the context may contain a summary.
     pub summary: bool,
@@ -23,8 +23,8 @@ pub struct ContextRequest {
     pub scope: Option<Author>,
     /// Builds the context as if the log ended with this message; `None` for the whole log.
     pub as_of: Option<Seq>,
-    /// The author for whose model the context is made: this author's messages with the role `peer` get the role
-    /// `assistant`.
+    /// The author whose model receives the context. In the context, messages of this author with the role `peer` get
+    /// the role `assistant`.
     pub assistant: Option<Author>,
     /// What happens if the newest message alone exceeds the budget.
     pub oversize: Oversize,
@@ -32,10 +32,11 @@ pub struct ContextRequest {
     pub fit: bool,
     /// Whether the rest of the budget is used for older messages, in addition to the summary.
     pub fill: bool,
-    /// Whether the start of a shortened context moves in steps, so that prompt caches stay valid for several requests.
+    /// Whether the first message of a context that the budget cuts changes only after the log has grown by about a
+    /// quarter of the budget. Until then, prompt caches stay valid.
     pub steady: bool,
-    /// The share of the budget that the summary may use. By default `context.summary_share` of the settings; with
-    /// `fill`, one and a half times `context.summary_share`.
+    /// The largest share of the budget that the summary may use; `None` for the setting `context.summary_share`, or for
+    /// one and a half times this setting if `fill` is true.
     pub share: Option<Fraction>,
 }
 

@@ -1,7 +1,7 @@
 //! Computes how long to wait after a failure.
 //!
-//! Pure: the failure, the number of attempts and a random number go in, a duration comes out. The worker decides which
-//! slot waits, and whether another model is tried first.
+//! The inputs are the failure, the number of attempts and a random number; the output is a duration. The worker decides
+//! which slot waits, and whether it calls another model first.
 //!
 //! ```
 //! use std::time::Duration;
@@ -12,7 +12,7 @@
 //! let wait = |attempts| after_failure(&down, attempts, 1.0, &Backoff::default()).as_secs();
 //! assert_eq!([1, 2, 3, 9, 1_000].map(wait), [1, 2, 4, 256, 300]);
 //!
-//! // Half of the wait is random, so that slots that failed together do not all retry at the same time.
+//! // Half of the wait is random, so that slots that failed at the same time do not retry at the same time.
 //! let drawn = after_failure(&down, 3, jitter(), &Backoff::default());
 //! assert!(Duration::from_secs(2) <= drawn && drawn <= Duration::from_secs(4));
 //! ```
@@ -25,7 +25,8 @@ use epitome_core::inspect::Refusal;
 use crate::model::ModelError;
 use crate::price::Money;
 
-/// Why a summary was not written. The displayed text may be logged and stored: it contains no text of the conversation.
+/// Why a summary was not written. The displayed text contains no text of the conversation, so it may be logged and
+/// stored.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The model returned an error.
@@ -34,7 +35,7 @@ pub enum Failure {
     /// The model's answer was rejected by the inspection.
     #[error("the answer was refused: {}", short_reason(_0))]
     Answer(#[from] Refusal),
-    /// The circuit of the provider is open: it failed too often and is not called for a while.
+    /// The circuit of the provider is open: the provider failed several times in a row and is not called for a while.
     #[error(
         "{provider} failed{} and is not called for {}; last error: {last}",
         times(*failures), human_duration(*wait)
@@ -42,11 +43,11 @@ pub enum Failure {
     CircuitOpen {
         /// The provider.
         provider: String,
-        /// How many times in a row it failed.
+        /// How many times in a row the provider failed.
         failures: u64,
-        /// How long until it is called again.
+        /// Time until the provider may be called again.
         wait: Duration,
-        /// Its last error.
+        /// The provider's last error.
         last: String,
     },
     /// The call could exceed the workspace's spend cap for the day.
@@ -58,14 +59,14 @@ pub enum Failure {
     SpendCapReached {
         /// The spend cap.
         cap: Money,
-        /// What the workspace has spent today, calls in progress included.
+        /// Amount that the workspace has spent today, including the maximum cost of calls in progress.
         spent: Money,
-        /// What the call may cost at most.
+        /// Maximum cost of the call.
         more: Money,
         /// Time until the day ends (UTC), when the cap resets.
         wait: Duration,
     },
-    /// A spend cap is set, but the model has no price, so the cap could not be enforced.
+    /// A spend cap is set, but the model has no price. Without a price, the cap cannot be enforced.
     #[error("`{model}` has no price, which summarize.spend_cap_per_day needs; set prices.\"{model}\"")]
     Unpriced {
         /// The model.
@@ -80,7 +81,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Returns a short word for records and metrics. It never changes.
+    /// Returns a short word for records and metrics. New versions do not change these words.
     ///
     /// ```
     /// use epitome::rules::inspect::Refusal;
@@ -101,15 +102,16 @@ impl Failure {
         }
     }
 
-    /// Returns whether this counts as an attempt: a model was called, or waiting alone does not fix the failure.
+    /// Returns whether the failure counts as an attempt. A failure counts if a model was called, or if waiting alone
+    /// cannot fix the failure.
     pub fn is_attempt(&self) -> bool {
-        // Without a price no model is called, but only a setting can fix that. Counting it makes the retries less
-        // frequent.
+        // `Unpriced` counts, although no model was called: only a change of the settings can fix it, and counting it
+        // makes the retries less frequent.
         !matches!(self, Self::CircuitOpen { .. } | Self::SpendCapReached { .. })
     }
 
-    /// Returns the time before which a retry cannot succeed, if the failure reports one, such as a provider's
-    /// `Retry-After`.
+    /// Returns the minimum wait before a retry, if the failure contains one. For example, a provider reports this wait
+    /// with `Retry-After`.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Model(ModelError::Busy { retry_after }) => *retry_after,
@@ -119,7 +121,7 @@ impl Failure {
     }
 }
 
-/// Returns why the answer was refused, without the instruction for the model that follows it.
+/// Returns why the answer was refused. Omits the second part of the message, which is an instruction for the model.
 fn short_reason(refusal: &Refusal) -> String {
     let whole = refusal.to_string();
     whole.split_once("; ").map_or(whole.as_str(), |(what, _)| what).to_owned()
@@ -127,7 +129,7 @@ fn short_reason(refusal: &Refusal) -> String {
 
 /// Formats a duration for people: hours and minutes, or minutes, or seconds.
 fn human_duration(wait: Duration) -> String {
-    // Rounded up to whole seconds: milliseconds would only make the text harder to read.
+    // Rounds up to whole seconds, because milliseconds would make the text harder to read.
     let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
     match (seconds / 3_600, seconds.div_ceil(60) % 60, seconds.div_ceil(60)) {
         (0, _, 0 | 1) => format!("{seconds}s"),
@@ -147,12 +149,13 @@ pub struct Backoff {
     pub initial: Duration,
     /// Longest wait.
     pub max: Duration,
-    /// Longest wait that a provider can request; longer ones are cut to this.
+    /// Longest wait that a provider can request. A longer requested wait is reduced to this value.
     pub max_retry_after: Duration,
 }
 
 impl Default for Backoff {
-    /// One second, doubling up to five minutes; a provider may request up to one hour.
+    /// Returns a backoff that starts with one second and doubles up to five minutes. A provider can request at most one
+    /// hour.
     fn default() -> Self {
         Self {
             initial: Duration::from_secs(1),
@@ -164,8 +167,9 @@ impl Default for Backoff {
 
 /// Returns how long to wait before the next attempt, after `attempts` failures.
 ///
-/// Half of the wait is fixed, the other half is multiplied by `jitter`, a number from 0 to 1. If the provider sent
-/// `Retry-After`, the wait is at least that long, up to [`Backoff::max_retry_after`].
+/// Half of the wait is fixed. The other half is multiplied by `jitter`, a number from 0 to 1. If the provider sent
+/// `Retry-After`, the wait is not shorter than the requested time, unless the requested time is longer than
+/// [`Backoff::max_retry_after`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -176,7 +180,7 @@ impl Default for Backoff {
 /// assert_eq!(after_failure(&busy, 1, 0.0, &Backoff::default()), Duration::from_secs(20));
 /// ```
 pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, backoff: &Backoff) -> Duration {
-    // 31 doublings of one second are 68 years; more would not fit.
+    // More than 31 doublings would overflow a `u32`. 31 doublings of one second are 68 years.
     let doublings = attempts.saturating_sub(1).min(31);
     let step = backoff.initial.saturating_mul(1 << doublings).min(backoff.max);
     let half = step / 2;
@@ -185,7 +189,8 @@ pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, backoff: &Ba
     let drawn = half.mul_f64(share);
     let own = step.saturating_sub(half).saturating_add(drawn);
     match failure.retry_after() {
-        // The random part is added here too: it spreads callers that got the same `Retry-After`.
+        // The random part is also added to the requested wait. Otherwise callers with the same `Retry-After` would
+        // retry at the same time.
         Some(requested) => own.max(requested.min(backoff.max_retry_after).saturating_add(drawn)),
         None => own,
     }
@@ -193,7 +198,7 @@ pub fn after_failure(failure: &Failure, attempts: u32, jitter: f64, backoff: &Ba
 
 /// Returns a random number from 0 to 1 (exclusive), different on each call. Not suitable for secrets.
 pub fn jitter() -> f64 {
-    // The standard library creates random keys for its hash maps. That is random enough to spread waits.
+    // The standard library creates random keys for its hash maps. These keys are random enough to spread waits.
     let drawn = RandomState::new().hash_one(()) >> 11;
     drawn as f64 / (1u64 << 53) as f64
 }

@@ -1,17 +1,20 @@
 //! Full-text search in messages.
 //!
-//! A [`Query`] is a list of terms. A text matches if it contains every term, in any order, as any part of the text, ignoring
-//! case. That is the whole query language: it works the same in every script, and needs no word boundaries, which Chinese
-//! and Thai do not mark. Stores may use an index to find candidates, but this module decides what matches.
+//! A [`Query`] is a list of terms. A text matches a query if it contains every term. The order of the terms and upper
+//! or lower case do not matter, and a term may be a part of a longer word. So the search works the same in every
+//! script, even in Chinese and Thai, which do not mark word boundaries. A store may use an index to find candidates,
+//! which are texts that may match. This module decides which candidates match.
 
 use std::collections::BTreeSet;
 
 use epitome_core::message::{Message, Part};
 
-/// Maximum number of terms. Each one is searched in every candidate.
+/// Maximum number of terms in a query. The limit bounds the time of a search, which looks for every term in every
+/// candidate.
 pub const MOST_TERMS: usize = 16;
 
-/// Maximum number of trigrams that are searched in an index. With that many, few candidates are left.
+/// Maximum number of trigrams of a query that are searched in an index. More trigrams would hardly reduce the number of
+/// candidates.
 const MOST_TRIGRAMS: usize = 64;
 
 /// A parsed query.
@@ -28,13 +31,13 @@ const MOST_TRIGRAMS: usize = 64;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Query {
-    /// Case-folded terms, at least one, none empty.
+    /// The case-folded terms. There is at least one term, and no term is empty.
     terms: Vec<String>,
 }
 
 impl Query {
-    /// Parses a query: words separated by white space, and `"quoted phrases"`, which count as one term. An unclosed quote
-    /// reaches to the end of the text.
+    /// Parses a query: words separated by white space, and `"quoted phrases"`, which count as one term. An unclosed
+    /// quote reaches to the end of the text.
     pub fn parse(text: &str) -> Result<Self, QueryError> {
         let mut terms: Vec<String> = Vec::new();
         for (at, piece) in text.split('"').enumerate() {
@@ -60,8 +63,8 @@ impl Query {
         self.terms.iter().all(|term| text.contains(term.as_str()))
     }
 
-    /// Returns one line of the text: the first match and up to `around` characters on either side, with `…` where text was
-    /// cut. Without a match it is the beginning of the text.
+    /// Returns one line of the text: the first match and up to `around` characters on either side, with `…` where text
+    /// was cut. If no term matches, returns the beginning of the text.
     pub fn excerpt(&self, text: &str, around: usize) -> String {
         let folded = fold(text);
         let found = self.terms.iter().filter_map(|term| Some((folded.find(term.as_str())?, term.len())));
@@ -81,8 +84,9 @@ impl Query {
         line
     }
 
-    /// Returns a query for an FTS5 trigram index over [`indexed`] text. Every matching text is among the results. `None` if
-    /// all terms are too short for trigrams, so that all texts are candidates.
+    /// Returns a query for an FTS5 trigram index whose texts were converted by [`indexed`]. The index returns every
+    /// text that matches, and possibly other texts. Returns `None` if all terms are too short for trigrams: then all
+    /// texts are candidates.
     pub fn trigrams(&self) -> Option<String> {
         let quoted = self.trigram_chars().into_iter().map(|three| {
             let three = String::from_iter(three);
@@ -91,7 +95,8 @@ impl Query {
         Some(quoted.collect::<Vec<_>>().join(" AND ")).filter(|query| !query.is_empty())
     }
 
-    /// Returns the same trigrams as characters, for other kinds of indexes; empty if all texts are candidates.
+    /// Returns the trigrams of [`Query::trigrams`] as characters, for other kinds of indexes. The list is empty if all
+    /// terms are too short for trigrams: then all texts are candidates.
     pub(crate) fn trigram_chars(&self) -> Vec<[char; 3]> {
         let mut threes: Vec<[char; 3]> = Vec::new();
         for term in &self.terms {
@@ -108,8 +113,8 @@ impl Query {
     }
 }
 
-/// Returns the searchable text of a message: its text, the names and arguments of tool calls, and tool results. Reasoning
-/// and media are not searchable.
+/// Returns the searchable text of a message: its text, the names and arguments of tool calls, and tool results.
+/// Reasoning and media are not searchable.
 pub fn text_of(message: &Message) -> String {
     let mut texts: Vec<&str> = Vec::new();
     for part in &message.parts {
@@ -123,8 +128,8 @@ pub fn text_of(message: &Message) -> String {
     texts.join("\n")
 }
 
-/// Returns a text as it is stored in a trigram index. In scripts with words of two characters, each pair of adjacent
-/// characters is added as a trigram of its own.
+/// Returns a text as it is stored in a trigram index. In scripts with words of two characters, the index also needs
+/// each pair of adjacent characters. So each pair is added as a trigram that starts with a special mark.
 pub fn indexed(text: &str) -> String {
     let mut indexed: String = fold(text).chars().map(replace_reserved).collect();
     let next = indexed.chars().skip(1);
@@ -134,11 +139,12 @@ pub fn indexed(text: &str) -> String {
     indexed
 }
 
-/// Marks a trigram that consists of the next two characters. A private-use character: no script uses it as a letter.
+/// The first character of a trigram that represents a pair of characters. It is a private-use character, so no script
+/// uses it as a letter.
 const PAIR: char = '\u{E000}';
 
-/// Returns whether a character belongs to a script with words of two characters: Chinese, Japanese, Korean. Only in these
-/// scripts does the index find words that short.
+/// Returns whether a character belongs to a script with words of two characters: Chinese, Japanese, Korean. The index
+/// finds words of two characters only in these scripts.
 ///
 /// ```
 /// assert!("東京の天気".chars().all(epitome::search::is_dense) && !"weather".contains(epitome::search::is_dense));
@@ -148,13 +154,14 @@ pub fn is_dense(c: char) -> bool {
         | '\u{AC00}'..='\u{D7A3}' | '\u{F900}'..='\u{FAFF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
-/// Returns two characters as a trigram, if both belong to a script with words that short.
+/// Returns the trigram for a pair of characters, if both belong to a script with words of two characters.
 fn pair(one: char, two: char) -> Option<[char; 3]> {
     (is_dense(one) && is_dense(two)).then_some([PAIR, one, two])
 }
 
-/// Folds case character by character, independent of the neighbors, so that a part of a text folds to a part of the folded
-/// text. (A Greek sigma at the end of a word would otherwise fold differently.)
+/// Folds the case of each character, independently of its neighbors. So if a text contains a term, the folded text
+/// contains the folded term. The Greek letter sigma has a second lower-case form at the end of a word; both forms fold
+/// to the same character.
 fn fold(text: &str) -> String {
     text.chars().flat_map(char::to_lowercase).map(|c| if c == 'ς' { 'σ' } else { c }).collect()
 }
@@ -176,7 +183,7 @@ fn char_index(text: &str, byte: usize) -> usize {
         .count()
 }
 
-/// Why a query was refused. In every case: fix the query.
+/// Why a query was refused. The caller must fix the query.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {

@@ -1,19 +1,21 @@
 //! Defines every setting once: its key, its default, its help text and its allowed values.
 //!
 //! Each section of the settings is a struct. A field is a setting, its doc comment is the help text, its attributes
-//! name the schema of its values, and `Default` is its default. Everything else is derived from these structs: parsing
-//! and validation (serde), the JSON Schema ([`schema`], by schemars), and from the schema the sample settings file, the
-//! names of environment variables and the settings part of the HTTP API description.
+//! name the schema of its values, and `Default` is its default. Everything else is derived from these structs. serde
+//! derives the parsing, and schemars derives the JSON Schema ([`schema`]). The schema is used to validate values. The
+//! sample settings file, the names of environment variables and the settings part of the HTTP API description are
+//! generated from the schema.
 //!
-//! [`Settings`] are typed, complete and validated. They are merged from layers. Each layer is a [`Patch`] that contains
-//! only the keys it changes: the program's file and flags, then the workspace's patch, then the session's.
-//! [`Settings::with`] applies one layer over another, key by key.
+//! [`Settings`] are typed, complete and validated. They are merged from three layers: the program's file and flags, the
+//! workspace's settings, and the session's settings. A later layer overrides an earlier layer. Each layer is a
+//! [`Patch`] that contains only the keys that it changes. [`Settings::with`] applies one layer over another, key by
+//! key.
 //!
 //! Parsing a patch rejects unknown keys and values that are not allowed; the error contains the full key. This module
 //! does not read files, flags, environment variables or API keys of providers.
 //!
 //! A workspace or session may lower the size limits `context.max_tokens` and `limits`, but not raise them above the
-//! engine's, because the operator of the engine provides the memory.
+//! engine's limits, because the operator of the engine provides the memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -58,11 +60,11 @@ use crate::table;
 /// ```
 /// use epitome::settings::{ContextSettings, Settings};
 ///
-/// // In a program: structs. Fields that are not set keep their defaults.
+/// // A program can build the settings as structs. Fields that are not set keep their defaults.
 /// let mut typed = Settings::default();
 /// typed.context = ContextSettings { max_tokens: 50_000, ..ContextSettings::default() };
 ///
-/// // The same, as a document that contains only what differs from the defaults.
+/// // The same settings can be parsed from a document that contains only the differences from the defaults.
 /// assert_eq!(Settings::parse(r#"{"context": {"max_tokens": 50000}}"#)?, typed);
 ///
 /// assert_eq!(
@@ -95,7 +97,8 @@ pub struct Settings {
     pub triggers: BTreeMap<String, Trigger>,
     /// How summaries are written, and by which models.
     pub summarize: SummarizeSettings,
-    /// How message lists are condensed inline. Set only one of `trigger` and `threshold`, and one of `keep` and `keep_last`.
+    /// How message lists are condensed by `epitome condense`, POST /v1/condense and the proxy. Set only one of
+    /// `trigger` and `threshold`, and only one of `keep` and `keep_last`.
     pub condense: CondenseSettings,
     /// Models that are called over the network, under names that you choose.
     #[schemars(example = &"cheap")]
@@ -112,8 +115,9 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct ContextSettings {
-    /// The largest share of the budget, after pinned messages, that the summary may use: more than 0 and at
-    /// most 1. With `fill` it is one and a half times this share.
+    /// The largest share of the budget that the summary may use: more than 0 and at most 1. System and pinned
+    /// messages are subtracted from the budget first. With `fill`, the summary may use one and a half times
+    /// this share.
     #[schemars(schema_with = "form::share", example = 0.25)]
     pub summary_share: Fraction,
     /// The largest budget of a context, in tokens. Requests for more are rejected.
@@ -129,10 +133,11 @@ pub struct SummarizeSettings {
     /// built-in extractive summarizer; it needs no key and no network.
     #[schemars(schema_with = "form::models", example = ["cheap", "main", "local"])]
     pub models: Vec<String>,
-    /// Whether slots fire automatically. Default for slots that do not set `auto`.
+    /// Whether summaries are written automatically when a trigger fires. If false, summaries are written only
+    /// on request. Default for slots that do not set `auto`.
     #[schemars(example = false)]
     pub auto: bool,
-    /// Extra instructions, passed unchanged to the model, for slots that set none.
+    /// Extra instructions, passed unchanged to the model. They apply to slots that set no instructions.
     #[schemars(example = &"Answer in French.")]
     pub instructions: String,
     /// How long models may fail before `local` writes a fallback summary: a duration, 0 for immediately, or
@@ -142,15 +147,15 @@ pub struct SummarizeSettings {
     /// Whether secrets are removed from the text that models read and from the summaries they write.
     #[schemars(example = false)]
     pub redact: bool,
-    /// How a slot catches up when it is more than ten windows behind: "join" summarizes several windows at once,
-    /// "step" writes one summary per window. Default for slots that do not set `catch_up`.
+    /// How a slot catches up when more than ten of its summaries are due: "join" writes one summary in place of
+    /// several, "step" writes every summary. Default for slots that do not set `catch_up`.
     #[schemars(schema_with = "form::catch_up", example = &"step")]
     pub catch_up: CatchUp,
     /// The most that a workspace may spend on summaries per day (UTC), in the currency of the prices; "none" for
     /// no cap.
     #[schemars(schema_with = "form::cap_or_none", example = 2.5)]
     pub spend_cap_per_day: Option<Money>,
-    /// Circuit breaker: after this many consecutive failures a provider is not called for `breaker_for`.
+    /// Circuit breaker: after this number of consecutive failures, a provider is not called for `breaker_for`.
     #[schemars(schema_with = "form::positive", example = 3)]
     pub breaker_after: u64,
     /// How long the circuit breaker stays open, that is, how long the provider is not called.
@@ -270,14 +275,14 @@ impl Settings {
 
     /// Returns these settings, changed by the patch.
     ///
-    /// Keys that the patch does not contain, or sets to null, stay as they are. The list of slots is replaced as a
-    /// whole, and prices are replaced model by model. The patch alone was validated when it was parsed; this validates
-    /// the combined result.
+    /// Keys that the patch does not contain, or that it sets to null, do not change. The list of slots is replaced as a
+    /// whole, and prices are replaced model by model. The patch alone was validated when it was parsed. This function
+    /// validates the combined settings.
     pub fn with(&self, patch: &Patch) -> Result<Self, SettingsError> {
         self.overlaid(patch.entries())
     }
 
-    /// Returns all settings as a JSON object. Parsing it gives the same settings again.
+    /// Returns all settings as a JSON object. If the object is parsed, the result is the same settings.
     ///
     /// ```
     /// use epitome::settings::{Patch, Settings};
@@ -291,8 +296,8 @@ impl Settings {
         Value::Object(self.patch().0)
     }
 
-    /// Returns all settings as a patch. Applied over the defaults, it gives these settings. Applied over other
-    /// settings, it leaves their prices for models that have no price here.
+    /// Returns all settings as a patch. If you apply the patch over the defaults, the result is these settings. If you
+    /// apply it over other settings, those settings retain their prices for models that have no price here.
     pub fn patch(&self) -> Patch {
         match serde_json::to_value(self) {
             Ok(Value::Object(entries)) => Patch(entries),
@@ -311,7 +316,8 @@ impl Settings {
         self.slots.iter().find(|slot| slot.slot.name == name && slot.slot.scope == *scope)
     }
 
-    /// Rejects names of models that are not defined. `models` contains the names of the defined ones; `local` always exists.
+    /// Rejects names of models that are not defined. `models` contains the names of the defined models; `local` is
+    /// always defined.
     ///
     /// ```
     /// use epitome::settings::Settings;
@@ -331,7 +337,8 @@ impl Settings {
         }
     }
 
-    /// Does the same for the settings of a workspace or a session, which cannot define models.
+    /// Checks names as [`Settings::check_models`] does, for the settings of a workspace or a session. These settings
+    /// cannot define models.
     pub(crate) fn check_model_choice<'a>(
         &self,
         models: impl IntoIterator<Item = &'a str>,
@@ -364,14 +371,15 @@ impl Settings {
         slot.models.as_deref().unwrap_or(&self.summarize.models)
     }
 
-    /// Returns the extra instructions for the model that writes a slot's summaries: the slot's own, or
+    /// Returns the extra instructions for the model that writes a slot's summaries: the slot's own instructions, or
     /// `summarize.instructions`.
     pub fn instructions_of<'a>(&'a self, slot: &'a SlotSettings) -> &'a str {
         if slot.instructions.is_empty() { &self.summarize.instructions } else { &slot.instructions }
     }
 
-    /// Returns the price of a model, or `None` if it is unknown. The price in `prices` comes first, by the model's name
-    /// in `models` or by the provider's name. The shipped price table comes second. `local` is free.
+    /// Returns the price of a model, or `None` if it is unknown. A price in `prices` takes precedence. It is found by
+    /// the model's name in `models`, or by the provider's name of the model. Otherwise the price comes from the shipped
+    /// price table. `local` is free.
     ///
     /// ```
     /// use epitome::settings::{Price, Settings};
@@ -396,7 +404,8 @@ impl Settings {
     }
 
     fn overlaid(&self, entries: &Map<String, Value>) -> Result<Self, SettingsError> {
-        // Skips building the schema, which takes most of the startup time of a command.
+        // An empty patch changes nothing. Without this check the schema would be built, which takes most of the startup
+        // time of a command.
         if entries.is_empty() {
             return Ok(self.clone());
         }
@@ -406,14 +415,14 @@ impl Settings {
             tree.shift_remove("trigger");
         }
         for (section, value) in entries {
-            // Models are merged key by key, a price is replaced as a whole.
+            // The settings of a model are merged key by key. The price of a model is replaced as a whole.
             overlay(&mut tree, section, value, if section == "models" { 2 } else { 1 }, Nulls::KeepValue);
         }
         Self::read(tree)
     }
 
     fn read(tree: Map<String, Value>) -> Result<Self, SettingsError> {
-        // Built once: building the schema takes longer than parsing.
+        // The schema is built only once, because building it takes longer than parsing.
         static SCHEMA: LazyLock<Value> = LazyLock::new(schema::<Settings>);
         let mut settings: Self = read(Value::Object(tree), &SCHEMA)?;
         settings.condense.normalize()?;
@@ -459,8 +468,8 @@ impl Settings {
         }
     }
 
-    /// Returns these settings with every size limit lowered to that of `others`, which may have been lowered since
-    /// these settings were stored.
+    /// Returns these settings with no size limit above the same limit of `others`. The limits of `others` may have been
+    /// lowered since these settings were stored.
     pub(crate) fn no_larger_than(mut self, others: &Self) -> Self {
         for ((_, size), (_, limit)) in self.sizes().into_iter().zip(others.clone().sizes()) {
             *size = (*limit).min(*size);

@@ -50,7 +50,7 @@ pub(crate) struct Shared {
     pub(crate) health: Health,
     pub(crate) signals: Signals,
     pub(crate) activity: Activity,
-    /// Hashes the names of slots for logs. It is created when it is first used.
+    /// Hashes the names of slots for logs. The hasher is created at its first use.
     pub(crate) log_hasher: OnceCell<LogHasher>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Shared {
 pub(crate) struct Models {
     pub(crate) named: BTreeMap<String, Arc<dyn Model>>,
     pub(crate) hooks: Hooks,
-    /// Circuit breakers of providers, and cached answers of inline condensing.
+    /// Circuit breakers of providers, and cached answers of the models that condense message lists.
     pub(crate) memory: Arc<SummarizerState>,
     /// Permits for model calls.
     pub(crate) permits: Arc<ModelPermits>,
@@ -67,27 +67,27 @@ pub(crate) struct Models {
     pub(crate) reservations: Arc<SpendReservations>,
 }
 
-/// How long after a failed write the store counts as not ready. The time is short: a node that is not ready gets no
-/// requests, but only another write can show that the store works again.
+/// How long after a failed write the store counts as not ready. The time is short, because a node that is not ready
+/// gets no requests, and only another write can show that the store works again.
 const WRITE_ERROR_LASTS: Duration = Duration::from_secs(10);
 
 /// Recent problems.
 #[derive(Default)]
 pub(crate) struct Health {
-    /// Why the worker cannot look for work.
+    /// The error because of which the worker cannot look for work; `None` if it can.
     pub(crate) lease_error: Mutex<Option<StoreError>>,
     /// Any other problem of the worker that does not belong to a single slot. It is cleared when the next summary is
     /// started.
     pub(crate) worker_problem: Mutex<Option<String>>,
-    /// The last failed write that reveals a problem of the store, and its time. For [`WRITE_ERROR_LASTS`] the store
-    /// then counts as not ready.
+    /// The time and the error of the last failed write that shows a problem of the store. After such a write, the store
+    /// counts as not ready for [`WRITE_ERROR_LASTS`].
     write_error: Mutex<Option<(Instant, StoreError)>>,
     /// The first error of the hooks in their last run.
     pub(crate) hook_problem: Mutex<Option<String>>,
 }
 
 impl Health {
-    /// Records a failed write if its error reveals a problem of the store itself.
+    /// Records a failed write if its error shows a problem of the store itself.
     pub(crate) fn record_write_error(&self, error: &StoreError) {
         if let StoreError::Full { .. } | StoreError::ReadOnly { .. } | StoreError::Damaged { .. } = error {
             *lock(&self.write_error) = Some((Instant::now(), error.clone()));
@@ -111,9 +111,9 @@ impl Health {
 /// Why an engine is not ready.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unready {
-    /// The reason as any client may see it. It contains no file name.
+    /// The reason in a form that any client may see. It contains no file name.
     pub public: String,
-    /// The reason for the operator, with the place of the problem and what to do.
+    /// The reason for the operator. It contains the place of the problem and what the operator should do.
     pub details: String,
 }
 
@@ -167,8 +167,8 @@ pub(crate) struct Activity {
 }
 
 impl Shared {
-    /// Returns the effective settings of a session. `workspace` and `session` are the stored settings documents. They
-    /// may lower size limits, but not raise them.
+    /// Returns the effective settings of a session. `workspace` and `session` are the stored settings documents. These
+    /// documents may lower the engine's size limits, but not raise them.
     pub(crate) fn settings_of(&self, workspace: &str, session: &str) -> Result<Arc<Settings>, Error> {
         let documents = (workspace.to_owned(), session.to_owned());
         self.caches.merged.get_or_insert_with(&documents, || {
@@ -186,11 +186,11 @@ impl Shared {
         self.settings_of(&state.workspace_settings, own)
     }
 
-    /// Rejects settings that a workspace or session may not set: those of the whole program, and size limits above the
-    /// engine's.
+    /// Rejects settings that a workspace or session may not set. These are `models` and `prices`, which only the
+    /// program may set, and size limits above the engine's limits.
     ///
-    /// A tenant that could set a model's address could have the program's key sent there. A tenant that could set prices
-    /// could spend without limit.
+    /// A tenant that could set a model's address could send the program's key to that address. A tenant that could set
+    /// prices could spend without limit.
     pub(crate) fn check_tenant_patch(&self, patch: &Patch) -> Result<(), Error> {
         match ["models", "prices"].into_iter().find(|key| patch.entries().contains_key(*key)) {
             None => Ok(self.settings.check_sizes(patch)?),
@@ -207,7 +207,7 @@ impl Shared {
         self.check_windows(settings)
     }
 
-    /// Does the same as [`Shared::check`] for the settings of a workspace or a session, which cannot define models.
+    /// Checks the settings of a workspace or a session as [`Shared::check`] does. These settings cannot define models.
     pub(crate) fn check_tenant_settings(&self, settings: &Settings) -> Result<(), Error> {
         settings.check_model_choice(self.models.named.keys().map(String::as_str))?;
         self.check_windows(settings)
@@ -251,8 +251,8 @@ impl Shared {
         caps.into_iter().flatten().min()
     }
 
-    /// Reserves what a call with at most the tokens `most` may cost. Returns `None` if no spend cap applies, and an
-    /// error if the call could exceed the cap.
+    /// Reserves the largest cost that a call with at most the tokens `most` can have. Returns `None` if no spend cap
+    /// applies, and an error if the call could exceed the cap.
     pub(crate) async fn reserve(
         &self,
         workspace: &Arc<str>,
@@ -295,7 +295,8 @@ impl Shared {
     }
 
     /// Changes a session as [`crate::store::Store::change`] does. `decide` returns the changes and a result for the
-    /// caller; if it fails, nothing is changed. Returns this result, and the session's id if something was written.
+    /// caller. If `decide` fails, nothing is changed. Returns the result of `decide`, and the session's id if something
+    /// was written.
     pub(crate) async fn change<T, F>(
         &self,
         key: &SessionKey,
@@ -317,7 +318,7 @@ impl Shared {
         Ok((out.take()?, changed))
     }
 
-    /// Returns the hasher of the names in logs. Its key is read from the store at the first call.
+    /// Returns the hasher of the names in logs. The hasher's key is read from the store at the first call.
     pub(crate) async fn log_hasher(&self) -> Result<&LogHasher, StoreError> {
         let create = async || self.store.secret().await.map(|secret| LogHasher::new(&secret));
         self.log_hasher.get_or_try_init(create).await
@@ -356,7 +357,7 @@ impl<T> OutCell<T> {
         changes
     }
 
-    /// Returns the result of the last decision. If no decision was made, the store was closed, so this is
+    /// Returns the result of the last decision. If no decision was made, the store was closed, and the result is
     /// [`Error::Closed`].
     pub(crate) fn take(&self) -> Result<T, Error> {
         lock(&self.0).take().unwrap_or(Err(Error::Closed))

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use crate::lock::lock;
 use crate::price::Money;
 
-/// The most that calls in progress may cost, in millionths, by workspace.
+/// The reserved money of each workspace: the maximum cost of its calls in progress, in millionths of the currency unit.
 #[derive(Default)]
 pub(crate) struct SpendReservations(Mutex<HashMap<Arc<str>, i64>>);
 
 impl SpendReservations {
-    /// Reserves an amount if the spent, reserved and new amounts stay within the cap. Otherwise returns the reserved
-    /// sum.
+    /// Reserves the amount `more`, if the sum of the spent amount, the reserved amount and `more` does not exceed the
+    /// cap. Otherwise returns the amount that is already reserved.
     pub(crate) fn reserve(
         self: &Arc<Self>,
         workspace: &Arc<str>,
@@ -32,7 +32,7 @@ impl SpendReservations {
     }
 }
 
-/// Reserved money, until the real cost is recorded. Released when dropped.
+/// Money that is reserved for a call until its real cost is recorded. Dropping this value releases the money.
 pub(crate) struct SpendReservation {
     all: Arc<SpendReservations>,
     workspace: Arc<str>,

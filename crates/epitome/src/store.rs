@@ -1,13 +1,15 @@
 //! Stores sessions in SQLite or PostgreSQL.
 //!
-//! A [`Store`] is responsible for transactions only. All writes to a session use one method, [`Store::change`]: the
-//! store reads the session's current state, passes it to a function, and writes what the function decided, in one
-//! transaction. So the rules are outside of the store, are the same for every database, and cannot race with other
-//! writers. A message and the trigger event that it causes are written together. So are a summary and the new coverage
-//! of its slot.
+//! A [`Store`] only provides transactions. The decision what to write is made outside of the store. The method
+//! [`Store::change`] makes every change of a session, apart from leases, copies and deletions. In one transaction, this
+//! method reads the session's current state, passes the state to a function of the caller, and writes the changes that
+//! the function returns. So the rules are the same for every database, and no other writer can change the session
+//! between the decision and the write. A message is written together with the trigger event that it causes. A summary
+//! is written together with the new coverage of its slot.
 //!
-//! A stored message never changes, except for its two flags and the caller's metadata. So a message can be read at any
-//! time, even after the transaction that read the session's state, and it still matches that state.
+//! A stored message never changes, except for its flags (`pinned` and `skip`) and the caller's metadata. So a message
+//! can be read at any time, even after the transaction that read the session's state, and the message still matches
+//! that state.
 //!
 //! This module does not depend on models, prompts or policies.
 
@@ -61,8 +63,8 @@ pub use rows::{SessionId, SummaryId, SummaryState, UsageSum};
 pub use sqlite::{Sqlite, SqliteOptions};
 pub use usage::ProxyUsage;
 
-// The `Store` trait's types and rows, for the engine and this project's tests and benchmarks. They change with the
-// engine.
+// These are the types and rows of the `Store` trait. The engine and this project's tests and benchmarks use them. These
+// types change whenever the engine changes.
 #[doc(hidden)]
 #[cfg(feature = "postgres")]
 pub use postgres::client as postgres_client;

@@ -1,16 +1,26 @@
-//! Writes one summary: the pipeline that the worker and the condenser share.
+//! Writes one summary. The worker and the condenser share this pipeline.
 //!
-//! The caller supplies an [`Input`] (messages, previous summary, limits), a [`Summarizer`] (models, settings,
-//! accounting) and a [`Host`] (what only the caller can do: permits, its lease, cached answers, reserved money). It
-//! gets a [`Draft`] that passed inspection, or a [`SummaryError`]. [`Spending`] contains the cost of each call,
-//! successful or not; the caller records it.
+//! The caller creates three values:
 //!
-//! ```text
-//! hooks → short? verbatim → each model in order: cache, permit, lease, money, breaker → call → inspect → retry or next
-//! ```
+//! - an [`Input`]: the messages, the previous summary and the limits;
+//! - a [`Summarizer`]: the models, the settings and the accounting;
+//! - a [`Host`]: the operations that only the caller can implement, for permits, leases, cached answers and reserved
+//!   money.
 //!
-//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due and
-//! where it is stored. The worker calls it for slots of sessions, and `condenser::ListSummarizer` for message lists.
+//! The result is a [`Draft`] that passed inspection, or a [`SummaryError`]. [`Spending`] contains the cost of every
+//! call, including failed calls. The caller records this cost.
+//!
+//! The steps are:
+//!
+//! 1. Run the hooks.
+//! 2. If the messages are short, return them verbatim.
+//! 3. Otherwise, let each model try in order, until one succeeds. For each model: look for a cached answer, take a
+//!    permit, reserve money, check the lease and the circuit breaker, call the model, and inspect its answer. If the
+//!    inspection refuses the answer, call the model a second time.
+//!
+//! The summarizer has no access to stores, sessions, slots and lists. The caller decides when a summary is due, and
+//! where it is stored. The worker uses the summarizer for the slots of sessions, and `condenser::ListSummarizer` uses
+//! it for message lists.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -40,16 +50,16 @@ pub(crate) use call::CachedAnswer;
 pub(crate) use draft::{Base, Draft, without_media_bytes};
 pub(crate) use spending::{Label, Spending};
 
-/// Tokens of messages that a model with an unknown window reads at once.
+/// Maximum number of tokens of messages that a model with an unknown window gets in one call.
 const DEFAULT_INPUT_TOKENS: Tokens = 100_000;
 
-/// Upper bound for the tokens of a prompt's rules, template and frame.
+/// Maximum number of tokens of a prompt's rules, template and frame together.
 pub(crate) const PROMPT_OVERHEAD: Tokens = 2_000;
 
-/// Minimum size of a piece of messages when input is divided, in tokens.
+/// Minimum size of a piece in tokens, if the messages are divided into pieces.
 pub(crate) const MIN_INPUT_TOKENS: Tokens = 500;
 
-/// The circuit breakers of providers that failed lately, by provider.
+/// The circuit breakers by provider. A provider has no entry if its last call succeeded.
 pub(crate) type CircuitBreakers = Mutex<HashMap<String, CircuitBreaker>>;
 
 /// In-memory state that several summaries share.
@@ -59,24 +69,26 @@ pub(crate) struct SummarizerState {
     pub(crate) answers: AnswerCache,
 }
 
-/// What only the caller can do while a summary is written. The defaults are for a caller without competitors.
+/// The operations that only the caller can implement. The default implementations are for a caller that needs no permit
+/// and no lease.
 #[async_trait]
 pub(crate) trait Host: Sync {
     /// Returns the current time, by the clock of the caller's records.
     fn now(&self) -> Timestamp;
 
-    /// Takes a permit for the model that is called next, or returns how long to wait for one. `paid` means that earlier
-    /// calls for the same summary were paid for; without a permit that money would be lost.
+    /// Takes a permit for the model that is called next, or returns how long to wait for a permit. If `paid` is true,
+    /// earlier calls for the same summary have cost money. Without a permit, this money would be lost.
     fn permit(&self, _writer: &NamedModel, _paid: bool) -> Result<(), Duration> {
         Ok(())
     }
 
-    /// Returns whether the caller may still write the summary. Awaited last before each call.
+    /// Returns whether the caller may still write the summary. Nothing else is awaited between this check and the model
+    /// call.
     async fn may_write(&self) -> Result<bool, Error> {
         Ok(true)
     }
 
-    /// Reserves what a call may cost, if a spend cap applies.
+    /// Reserves the maximum cost of a call. Returns `None` if no spend cap applies.
     async fn reserve(
         &self,
         writer: &NamedModel,
@@ -86,52 +98,55 @@ pub(crate) trait Host: Sync {
     /// Returns the cached result of a request, by its hash.
     async fn cached_answer(&self, request_hash: &str) -> Result<Option<CachedAnswer>, Error>;
 
-    /// Caches a result: an accepted answer, or that the prompt was refused as too long.
+    /// Caches the result of a request: an accepted answer, or the error that the prompt is too long.
     fn cache_answer(&self, _request_hash: &str, _answer: CachedAnswer) {}
 }
 
 /// The models, the settings and the accounting for one summary.
 pub(crate) struct Summarizer<'a> {
-    /// First choice first.
+    /// The models, first choice first.
     pub(crate) models: &'a [NamedModel],
     pub(crate) settings: &'a Settings,
     pub(crate) pace: &'a Pace,
     pub(crate) hooks: &'a Hooks,
-    /// `None` for models with a caller's own key: their failures say nothing about requests of other callers.
+    /// The circuit breakers. `None` if the models are called with a caller's own key, because failures with that key do
+    /// not concern other callers.
     pub(crate) breakers: Option<&'a CircuitBreakers>,
     /// The names under which calls are recorded.
     pub(crate) label: Label,
     pub(crate) host: &'a dyn Host,
-    /// The cost so far.
+    /// The cost of the calls so far.
     pub(crate) spent: &'a mut Spending,
 }
 
-/// What is to be summarized.
+/// The messages to be summarized, and how to summarize them.
 pub(crate) struct Input<'a> {
-    /// The request for the model, without the text that hooks add. Its messages are without the bytes of media.
+    /// The request for the model. It does not contain the text that hooks add. Its messages do not contain the bytes of
+    /// media.
     pub(crate) request: SummaryRequest,
-    /// The summary that the new one is built on and must include.
+    /// The previous summary. The new summary must include its content.
     pub(crate) base: &'a Base,
-    /// The position of the messages in the conversation, for hooks.
+    /// The positions of the first and the last message in the conversation, for hooks.
     pub(crate) span: Span,
-    /// Whether input that is too long for a model is divided here, one piece after the other. A caller that plans and
-    /// stores the steps itself gets [`SummaryError::TooLong`] instead.
+    /// Whether the summarizer divides input that is too long for a model into pieces, and summarizes one piece after
+    /// the other. If false, the summarizer returns [`SummaryError::TooLong`], and the caller divides the input and
+    /// stores each step.
     pub(crate) divide: bool,
-    /// Whether to wait for hooks even if only `local` writes, which ignores the text that they add.
+    /// Whether to wait for hooks even if `local` is the only model. `local` ignores the text that hooks add.
     pub(crate) await_hooks: bool,
 }
 
 /// Why there is no summary.
 pub(crate) enum SummaryError {
-    /// The input is too long for a model, and the caller divides it.
+    /// The input is too long for a model. The caller must divide it.
     TooLong,
     /// No model returned an acceptable summary.
     Failure(Failure),
-    /// There are messages, but they contain no text.
+    /// The messages contain no text, and there is no previous summary.
     NoText,
-    /// The caller may no longer write the summary.
+    /// The caller may no longer write the summary, for example because it lost its lease.
     LeaseLost,
-    /// No permit is free, and no model was called. Try again after this time.
+    /// No permit is free, and no model was called. The caller may retry after this time.
     NoPermit(Duration),
     /// The store failed.
     Store(Error),
@@ -144,14 +159,15 @@ impl From<Failure> for SummaryError {
 }
 
 impl Summarizer<'_> {
-    /// Writes a summary: the messages verbatim if they are short, otherwise by the first model that succeeds.
+    /// Writes a summary. If the messages are short, the summary contains them verbatim. Otherwise, the first model that
+    /// succeeds writes the summary.
     pub(crate) async fn write(&mut self, input: Input<'_>) -> Result<Draft, SummaryError> {
-        // Hooks are notified in every case: the messages leave the window, no matter which model writes.
+        // Hooks are notified in every case, because the summary replaces the messages in every case.
         let added = self.run_before_hooks(&input).await;
         let Input { mut request, base, divide, .. } = input;
         let verbatim = || Draft::verbatim(base, &request);
         if !request.inputs.iter().any(draft::has_text) {
-            // There is nothing to summarize. The previous summary already contains everything.
+            // The messages contain no text to summarize, so the previous summary is still complete.
             return verbatim().filter(|_| base.text.is_some()).ok_or(SummaryError::NoText);
         }
         if request.replaces < SMALL
@@ -165,7 +181,7 @@ impl Summarizer<'_> {
         self.by_any_model(&request, base, divide).await
     }
 
-    /// Passes the messages to hooks, and returns what the hooks add to the operator's instructions.
+    /// Passes the messages to the hooks, and returns the text that the hooks add to the operator's instructions.
     async fn run_before_hooks(&mut self, input: &Input<'_>) -> String {
         if self.hooks.is_empty() {
             return String::new();
@@ -181,7 +197,8 @@ impl Summarizer<'_> {
         added.text
     }
 
-    /// Tries one model after the other. A model that failed is not tried again for the same summary.
+    /// Calls one model after the other until one succeeds. A model that failed is not called again for the same
+    /// summary.
     async fn by_any_model(
         &mut self,
         request: &SummaryRequest,
@@ -202,31 +219,34 @@ impl Summarizer<'_> {
             };
             let failure = match written {
                 Err(SummaryError::Failure(failure)) => failure,
-                // The models before it were called and failed, and would be called again each time without a permit for
-                // this one. So the missing permit is handled like a failure, with backoff.
+                // The models before this model were called and failed. If the caller retried until a permit for this
+                // model is free, each retry would call the failed models again. Therefore the missing permit is handled
+                // like a failure, with backoff.
                 Err(SummaryError::NoPermit(_)) if self.spent.unrecorded.len() > before => break,
                 settled => return settled,
             };
             self.spent.model_failures.push(format!("`{}` wrote no summary: {failure}", writer.name));
             match failure {
                 Failure::Model(ModelError::TooLong { .. }) => too_long = true,
-                // A model whose answer was refused may be called again for a smaller piece. A model that failed may
-                // not.
+                // A model whose answer was refused may be called again with fewer messages, so it is not added to the
+                // failed models.
                 Failure::Answer(_) => {}
                 _ => drop(self.spent.failed_models.insert(writer.name.clone(), failure.clone())),
             }
             last = failure;
         }
         if too_long && !divide {
-            // Even if other models failed for other reasons, this model may still write a summary of fewer messages.
+            // A model that only needs shorter input may still succeed, even if other models failed for other reasons.
             return Err(SummaryError::TooLong);
         }
-        // The caller waits for the model that may be called soonest. The circuit breakers protect the others.
+        // Returns the failure with the shortest wait. The caller retries after this wait. Circuit breakers then prevent
+        // calls to models that need a longer wait.
         let soonest = self.spent.failed_models.values().min_by_key(|failure| failure.retry_after());
         Err(SummaryError::Failure(soonest.cloned().unwrap_or(last)))
     }
 
-    /// Lets one model write the summary, piece by piece if it cannot read everything at once.
+    /// Lets one model write the summary. If the model cannot read all messages in one call, it reads them piece by
+    /// piece.
     async fn in_pieces(
         &mut self,
         writer: &NamedModel,
@@ -259,7 +279,8 @@ impl Summarizer<'_> {
                 Err(SummaryError::Failure(Failure::Model(ModelError::TooLong { .. })))
                     if piece.len() > 1 && tokens > MIN_INPUT_TOKENS =>
                 {
-                    // The model reads less than its window says: the same input again, in halves.
+                    // The model accepts less input than its window. It gets the same messages again, in pieces of half
+                    // the size.
                     halved = Some((tokens / 2).max(MIN_INPUT_TOKENS));
                 }
                 failed => return failed,
@@ -268,8 +289,9 @@ impl Summarizer<'_> {
     }
 }
 
-/// Splits messages: returns the first ones that fit, the rest, and the tokens of the first ones if they were counted. A
-/// tool call is not separated from its results: a result means little without its call.
+/// Splits the messages into a first piece that fits `room`, and the rest. The returned number is the token count of the
+/// first piece. It is 0 if `room` is `None`, because the messages are then not counted. A tool call and its results
+/// stay in one piece, because a result means little without its call.
 fn first_piece<'t>(
     inputs: &'t [SummaryInput],
     room: Option<Tokens>,
@@ -291,14 +313,14 @@ fn first_piece<'t>(
     (inputs, &[], sum)
 }
 
-/// Passes messages that are about to be summarized to hooks, without waiting for the hooks.
+/// Passes messages that are about to be summarized to the hooks. Does not wait for the hooks.
 pub(crate) fn notify_hooks(hooks: &Hooks, due: DueMessages) {
     let hooks = hooks.clone();
     tokio::spawn(async move { hooks.before(&due).await });
 }
 
-/// Returns how many tokens of messages a model can read at once, next to a previous summary of `before` tokens. `None`
-/// for `local`, which has no window.
+/// Returns how many tokens of messages a model can read in one call, in addition to a previous summary of `before`
+/// tokens. `None` for `local`, which has no window.
 pub(crate) fn input_limit(writer: &NamedModel, before: Tokens) -> Option<Tokens> {
     if writer.is_local() {
         return None;

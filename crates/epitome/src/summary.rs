@@ -1,4 +1,4 @@
-//! A summary with all its facts, and the events that report it.
+//! A summary with its metadata, and the events that report summaries.
 
 use epitome_core::message::{Author, Seq, Span, Timestamp, Tokens};
 use serde::Serialize;
@@ -16,42 +16,44 @@ pub struct Summary {
     pub id: SummaryId,
     /// The slot.
     pub slot: String,
-    /// The author whose messages it covers; `None` for all messages.
+    /// The author whose messages the summary covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// The last message that it covers. It covers all messages of its scope up to this one.
+    /// The last message that the summary covers. The summary covers all messages of its scope up to this message.
     pub through: Seq,
-    /// The messages that were summarized for it. The earlier messages come from the summary that it was built on.
+    /// The messages that were read to write this summary. Earlier messages are covered because this summary continues
+    /// the text of an earlier summary (`built_on`).
     pub span: Option<Span>,
     /// The text of the summary.
     pub text: String,
     /// Number of tokens of `text`.
     pub tokens: Tokens,
-    /// Number of tokens that it replaced: those of the messages and of the previous summary.
+    /// Number of tokens that the summary replaced: the tokens of the messages and of the previous summary.
     pub replaced_tokens: Tokens,
-    /// Number of visible messages without this summary. The previous summary counts as one message.
+    /// Number of messages without this summary: the messages that the previous summary does not cover, and 1 for the
+    /// previous summary.
     pub original_count: u64,
-    /// Number of visible messages with this summary: the messages that stay verbatim, and 1 for the summary.
+    /// Number of messages with this summary: the messages that stay verbatim, and 1 for the summary.
     pub compressed_count: u64,
     /// By how many percent `compressed_count` is smaller than `original_count`.
     pub compression_ratio: f64,
     /// Number of messages in `span` that the summary leaves out because they have the skip flag.
     pub skipped: u64,
-    /// The model that wrote it.
+    /// The model that wrote the summary.
     pub model: String,
-    /// Whether it is a fallback summary, written because a model failed.
+    /// Whether the summary is a fallback summary, which `local` wrote because the configured models failed.
     pub stand_in: bool,
-    /// Whether it is current, superseded or undone.
+    /// Whether the summary is current, superseded or undone.
     pub state: SummaryState,
-    /// The previous summary of the slot, which becomes current again if this one is undone.
+    /// The previous summary of the slot, which becomes current again if this summary is undone.
     pub parent: Option<SummaryId>,
-    /// The summary whose text this one continues. It differs from `parent` if the parent is a fallback summary, or if
-    /// this summary was rebuilt from the first message on.
+    /// The summary whose text this summary continues. It differs from `parent` if the parent is a fallback summary, or
+    /// if this summary was rebuilt from the first message on.
     pub built_on: Option<SummaryId>,
-    /// The message at which it became due.
+    /// The message at which the summary became due.
     pub fired_at: Seq,
-    /// What the summary should pay attention to most; `None` if its request named nothing.
+    /// The topic on which the summary should focus; `None` if the request for the summary named no topic.
     pub focus: Option<String>,
-    /// Names that the model's text lacked, and that were added to the text.
+    /// Names that were missing in the model's text. Epitome added these names to the text.
     pub added_names: Vec<String>,
     /// Tokens sent to models for this summary, over all calls.
     pub input_tokens: Tokens,
@@ -126,7 +128,7 @@ impl EventBody {
     }
 }
 
-/// Returns by how many percent `after` is less than `before`, rounded to a tenth. From 8 to 5 it is 37.5.
+/// Returns by how many percent `after` is less than `before`, rounded to a tenth. For 8 and 5, the result is 37.5.
 #[expect(clippy::cast_precision_loss, reason = "counts of messages are far below 2^52")]
 fn ratio(before: u64, after: u64) -> f64 {
     if before == 0 {

@@ -1,12 +1,13 @@
 //! The shipped table of models: their windows, output limits and prices.
 //!
-//! With it, `provider` and `model` are enough to configure a model. It has a date because it becomes outdated: settings
-//! take precedence over it, and a window that the provider reports takes precedence over both. A model that is not in
-//! it is not an error; its window and its prices are unknown until they are set.
+//! If the table contains a model, the settings `provider` and `model` are enough to configure this model. The table has
+//! a date, because its data becomes outdated. Settings take precedence over the table. A window that the provider
+//! reports takes precedence over both. A model that is not in the table is allowed: its window and its prices are
+//! unknown until the settings contain them.
 //!
-//! A wrong price is worse than none, so a name matches only if it is surely the same model: with another date or
-//! `-latest` at the end, or with the maker's name in front. Models that anyone can serve, with windows chosen by the
-//! server (Ollama, vLLM), are left out on purpose.
+//! A wrong price is worse than no price. So a name matches a row only if both certainly mean the same model. The name
+//! may have another date or `-latest` at its end, and the maker's name at its start. The table contains no models that
+//! anyone can run on a server of their own (with Ollama or vLLM), because each such server chooses its own window.
 
 use std::sync::LazyLock;
 
@@ -30,7 +31,7 @@ pub struct Entry {
     pub price: Option<Price>,
 }
 
-/// Finds the row of a model, by the name its provider uses.
+/// Finds the row of a model by the provider's name of the model.
 ///
 /// ```
 /// use epitome::model::table::find;
@@ -51,7 +52,7 @@ pub fn all() -> impl Iterator<Item = &'static Entry> {
     TABLE.iter()
 }
 
-/// Prefixes that routers put before a model's own name.
+/// Prefixes that routers, which are services in front of several providers, put before a model's own name.
 const MAKERS: [&str; 5] = ["openai/", "anthropic/", "google/", "deepseek/", "models/"];
 
 static TABLE: LazyLock<Vec<Entry>> =

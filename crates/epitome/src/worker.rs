@@ -1,11 +1,11 @@
-//! The background worker: it leases a slot, plans the summary, calls a model, inspects the text and commits it.
+//! The background worker. It leases a slot, plans the summary, calls a model, inspects the summary and commits it.
 //!
-//! A worker leases one due slot at a time ([`crate::store::Store::lease`]), writes its due summaries in order, and
-//! releases it. While a model writes, the worker occupies no connection and no lock; it only renews the lease. Every
-//! commit carries the lease's fencing token. So the store rejects the commit of a worker that has lost its lease, or
-//! whose previous summary was undone.
+//! A worker leases one due slot at a time ([`crate::store::Store::lease`]), writes the due summaries of the slot in
+//! order, and releases the slot. While a model writes, the worker uses no connection and no lock, and only renews the
+//! lease. Every commit carries the lease's fencing token. If the worker has lost the lease, or if the slot's summary
+//! was undone in the meantime, the token is outdated and the store rejects the commit.
 //!
-//! Workers need no notification, because they poll the store. A notification only makes them poll at once.
+//! Workers need no notification, because they poll the store. After a notification, a worker polls at once.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -29,17 +29,19 @@ mod job;
 use crate::model_permits::DEFERRED_GRACE;
 use job::Job;
 
-/// Runs until `stop` is set, or until the last engine is dropped.
+/// Runs until `stop` is set, or until the last clone of the engine is dropped.
 pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut jobs = Jobs { shared: &shared, running: JoinSet::new(), leases: HashMap::new() };
-    // The workspace whose slot was leased last. Slots of other workspaces are leased before its next slot.
+    // The workspace whose slot was leased last. Slots of other workspaces are leased before the next slot of this
+    // workspace.
     let mut last: Option<Arc<str>> = None;
     let max_jobs = max_jobs(shared.pace.workers);
     while !*stop.borrow() {
-        // Read before the store is queried, so that a slot which becomes ready in between is not missed.
+        // This time is read before the store is queried, so that a slot that becomes ready in between is not missed.
         let next_deferred = shared.models.permits.next_deferred();
         while jobs.running.len() < max_jobs {
-            // Created before the slot is leased, so that a due slot always counts as either waiting or in progress.
+            // The task counts as active before the slot is leased. So a due slot always counts as either waiting or in
+            // progress.
             let active = ActiveTask::new(&shared);
             let full =
                 full_workspaces(shared.pace.workers, jobs.leases.values().map(|lease| &lease.key.workspace));
@@ -68,22 +70,22 @@ pub(crate) async fn run(shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
             () = sleep(shared.pace.poll) => {}
             () = sleep_until(next_deferred.unwrap_or_else(Monotonic::now).into()), if free && next_deferred.is_some() => {}
             Some(ended) = jobs.running.join_next_with_id() => jobs.ended(ended).await,
-            // The last engine was dropped, so no caller waits for the summaries in progress.
+            // The last clone of the engine was dropped, so no caller waits for the summaries in progress.
             changed = stop.changed() => if changed.is_err() { return jobs.finish(Duration::ZERO).await },
         }
     }
     jobs.finish(shared.pace.grace).await;
 }
 
-/// Returns the maximum number of jobs at the same time: `workers` and a third more. One workspace or one model may use
-/// at most `workers` jobs. The other jobs are reserved for other workspaces and models, so that a slow model does not
+/// Returns the maximum number of jobs at the same time: `workers` plus a third. One workspace or one model may use at
+/// most `workers` jobs. The other jobs are reserved for other workspaces and models, so that a slow model does not
 /// delay them. With one worker there is one job.
 fn max_jobs(workers: usize) -> usize {
     if workers > 1 { workers.saturating_add(workers.div_ceil(3)) } else { workers }
 }
 
-/// Returns how many jobs one workspace may have. The same number of jobs may wait for one model. `None` if there is at
-/// most one job.
+/// Returns the maximum number of jobs of one workspace, which is also the maximum number of jobs that wait for one
+/// model. `None` if there is no such limit, because at most one job runs.
 fn share(workers: usize) -> Option<usize> {
     (workers > 1).then_some(workers)
 }
@@ -109,8 +111,8 @@ const PAUSE_FACTOR: u32 = 7;
 const MAX_PAUSE: Duration = Duration::from_millis(150);
 
 /// Returns how long the worker pauses after a summary, to leave the processors to requests. `took` is how long the
-/// summary took, and `appends` is the number of appends in this time. Messages that become due in the pause are merged
-/// into one summary.
+/// summary took, and `appends` is the number of appends in this time. If the trigger fires many times during the pause,
+/// one summary can handle several trigger events (`catch_up`).
 fn pause_after(took: Duration, appends: u64) -> Duration {
     match appends as f64 > BUSY_APPENDS_PER_SECOND * took.as_secs_f64() {
         true => took.saturating_mul(PAUSE_FACTOR).min(MAX_PAUSE),
@@ -163,11 +165,12 @@ impl Jobs<'_> {
         self.shared.notify_slot_changed();
     }
 
-    /// Waits up to `grace` for the summaries in progress. Then it aborts the unfinished ones and releases their leases.
+    /// Waits up to `grace` for the summaries in progress. Then it aborts the unfinished summaries and releases their
+    /// leases.
     async fn finish(mut self, grace: Duration) {
         self.join(grace).await;
         let unfinished: Vec<Lease> = self.leases.values().cloned().collect();
-        // The aborted tasks record what they have spent.
+        // The aborted tasks record the cost of their model calls. The second `join` waits until they have done so.
         self.shared.signals.abort.send_replace(true);
         self.join(RECORD_TIMEOUT).await;
         self.running.shutdown().await;
@@ -185,19 +188,20 @@ impl Jobs<'_> {
     }
 }
 
-/// How long tasks may take to record what they spent, after they were stopped.
+/// How long the shutdown waits until aborted tasks have recorded the cost of their model calls.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Writes the summaries that are due now, in one session or in all. Also waits for the summaries that other tasks of
-/// this engine are writing.
+/// Writes the summaries that are due now, in one session, or in all sessions if `session` is `None`. Also waits for the
+/// summaries that other tasks of this engine are writing.
 pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>) -> Result<(), Error> {
     let mut slot_changed = shared.signals.slot_changed.subscribe();
     loop {
         let released = loop {
-            // Read before a slot is leased. If a task releases a slot after this, it may have left some of its work, so
-            // the store is queried again.
+            // The counter is read before a slot is leased. If another task releases a slot after this, the slot may
+            // still be due. The counter then shows the release, and the store is queried again.
             let released = shared.activity.released.load(Ordering::Acquire);
-            // Created before the slot is leased, so that a due slot always counts as either waiting or in progress.
+            // The task counts as active before the slot is leased. So a due slot always counts as either waiting or in
+            // progress.
             let active = ActiveTask::new(shared);
             let requested = Monotonic::now();
             match shared.store.lease(lease_request(shared, session.clone())).await? {
@@ -215,8 +219,8 @@ pub(crate) async fn until_idle(shared: &Arc<Shared>, session: Option<SessionKey>
 }
 
 /// Returns whether summaries of the session are in progress in any engine. Without a session, returns whether summaries
-/// are in progress in this engine. Slots that were set aside because too many workers wait for the same model count
-/// too.
+/// are in progress in this engine. A slot that was set aside because too many workers wait for the same model also
+/// counts as in progress.
 async fn others_are_working(shared: &Shared, session: Option<&SessionKey>) -> Result<bool, Error> {
     let Some(key) = session else {
         return Ok(
@@ -241,7 +245,8 @@ fn lease_request(shared: &Shared, session: Option<SessionKey>) -> LeaseRequest {
     }
 }
 
-/// Counts a task as active until it is dropped. Then it counts the slot that the task has released.
+/// Counts a task as active until this value is dropped. If the task has leased a slot, dropping the value also counts
+/// the slot as released.
 struct ActiveTask {
     shared: Arc<Shared>,
     leased: bool,

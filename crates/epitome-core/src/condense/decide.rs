@@ -1,4 +1,4 @@
-//! Decides what to do with a list now.
+//! Decides whether and how a list is condensed.
 
 use super::divide::StageInput;
 use super::draft::Draft;
@@ -16,8 +16,8 @@ impl List {
     /// Decides whether and how to condense the list. `messages` contains the messages that were passed to
     /// [`List::advance`]. The list does not change until the caller applies the decision.
     ///
-    /// If the trigger is not met, the running time depends only on the size of the trigger expression. Otherwise it is
-    /// proportional to the size of the list that would be sent.
+    /// If the trigger is not met, the running time depends only on the size of the trigger expression. Otherwise the
+    /// running time is proportional to the size of the list that would be sent.
     pub fn decide(
         &self,
         messages: &[Message],
@@ -88,7 +88,7 @@ impl Decider<'_> {
                         reason = Unchanged::NotSmaller { before: tokens, after };
                     }
                 }
-                // `noop` always reports this, so it must not replace the reason that another stage reported.
+                // `noop` always returns this error. It must not replace the reason that another stage returned.
                 Err(Unchanged::Noop) => {}
                 Err(why) => reason = why,
             }
@@ -102,7 +102,7 @@ impl Decider<'_> {
         if self.over { Press::Hard } else { self.facts.force.unwrap_or(Press::Gently) }
     }
 
-    /// Returns whether a request with `saved` fewer tokens would still have to be condensed.
+    /// Returns whether a request that is smaller by `saved` tokens would still need a condensation.
     fn still_due(&self, saved: Tokens) -> bool {
         let request = self.list.request(self.facts).saturating_sub(saved);
         let facts = RequestFacts { request: Some(request), ..*self.facts };

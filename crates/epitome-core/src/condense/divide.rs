@@ -1,4 +1,5 @@
-//! Decides which messages stay in the list and which leave it. It needs only their outlines.
+//! Decides which messages stay in the list and which messages leave the list. This module reads only the outlines of
+//! messages, never their text.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +13,8 @@ use crate::outline::{Cut, Outline};
 use crate::strategy::Strategy;
 use crate::tokens::Counter;
 
-/// The input of one stage: the policy, the facts, and the list. From the second stage on, it is the list that the
-/// previous stage produced.
+/// The input of one stage of a strategy: the policy, the facts and a list. The first stage reads the current list. Each
+/// later stage reads the list that the stage before it produced.
 #[derive(Clone, Copy)]
 pub(super) struct StageInput<'a> {
     pub(super) list: &'a List,
@@ -30,7 +31,7 @@ pub(super) struct Divided {
     pub(super) state: ListState,
     /// Positions of the messages that leave the list, in order.
     pub(super) leave: Vec<Seq>,
-    /// Positions of those messages in `leave` that a summarizer must read.
+    /// Positions of the messages that leave the list and that a summarizer must read.
     pub(super) read: Vec<Seq>,
     /// Tokens of the messages that leave the list.
     pub(super) tokens: Tokens,
@@ -41,18 +42,20 @@ impl<'a> StageInput<'a> {
         self.front.iter().chain(self.tail)
     }
 
-    /// Returns the positions of all messages of each batch in which `flag` is true for at least one message.
+    /// Returns the positions of all messages of the flagged batches. A batch is flagged if `flag` is true for at least
+    /// one of its messages.
     fn flagged(&self, flag: fn(&Outline) -> bool) -> BTreeSet<Seq> {
         let parts = [self.front, self.tail].into_iter();
         parts.flat_map(|part| self.list.cuts(part).flagged(flag)).map(|outline| outline.seq).collect()
     }
 
-    /// Returns how many messages at the start of `tail` always stay: system messages and the protected head.
+    /// Returns the number of messages at the start of `tail` that always stay: the leading system messages and the next
+    /// `keep_first` messages.
     pub(super) fn floor(&self) -> usize {
         self.head().saturating_sub(self.front.len())
     }
 
-    /// Returns a position in `tail`. Only a cut after this position removes at least one message.
+    /// Returns an index in `tail`. A cut must lie after this index to remove at least one message.
     fn first_to_leave(&self) -> usize {
         let floor = self.floor();
         let stays = self.staying(self.tail.len());
@@ -64,8 +67,8 @@ impl<'a> StageInput<'a> {
         found.map_or(self.tail.len(), |after| floor.saturating_add(after))
     }
 
-    /// Returns how many messages at the start of the shown list always stay: system messages and the first `keep_first`
-    /// messages, extended to the next legal cut.
+    /// Returns the number of messages at the start of the shown list that always stay. These are the leading system
+    /// messages and the next `keep_first` messages. The number is increased until it ends at a legal cut.
     fn head(&self) -> usize {
         let keep_first = if self.state.summary.is_some() { 0 } else { self.policy.keep_first };
         let leading = self.shown().take_while(|outline| outline.leading).count();
@@ -77,8 +80,8 @@ impl<'a> StageInput<'a> {
         legal.map_or(self.shown().count(), |after| least.saturating_add(after))
     }
 
-    /// Returns the state with the protected head moved from `tail` to `front`, so that later changes of `tail` do not
-    /// affect it.
+    /// Returns the state after the messages that always stay at the start of `tail` are moved to `front`. Later changes
+    /// of `tail` then do not affect these messages.
     pub(super) fn with_head(&self) -> ListState {
         let mut state = self.state.clone();
         let head = self.tail.get(..self.floor()).unwrap_or_default();
@@ -87,8 +90,8 @@ impl<'a> StageInput<'a> {
         state
     }
 
-    /// Chooses where the verbatim part begins. Divides the messages before that position into those that stay in the
-    /// front and those that leave the list.
+    /// Chooses where the verbatim part begins. The messages before that position are then divided: some of them stay in
+    /// the front, and the others leave the list.
     pub(super) fn divide(&self, stage: &Strategy, press: Press) -> Result<Divided, Unchanged> {
         let cuts = self.list.cuts(self.tail);
         let floor = self.first_to_leave();
@@ -139,8 +142,8 @@ impl<'a> StageInput<'a> {
         sum(newest_batch.chain(older))
     }
 
-    /// Returns two token counts for [`crate::economic`]: of the messages that always stay, and of the other messages in
-    /// the verbatim part.
+    /// Returns two token counts for [`crate::economic`]. The first is the size of the messages that always stay. The
+    /// second is the size of the other messages in the verbatim part.
     fn left_behind(&self) -> (Tokens, Tokens) {
         let stays = self.staying(self.tail.len());
         let head = sum(self.shown().filter(|outline| stays.contains(&outline.seq)));
@@ -149,25 +152,28 @@ impl<'a> StageInput<'a> {
         (head, sum(verbatim.filter(|outline| !stays.contains(&outline.seq))))
     }
 
-    /// Returns where the verbatim part should begin according to the strategy, regardless of legal cuts.
+    /// Returns the index in `tail` where the verbatim part should begin according to the strategy. A cut at this index
+    /// may be illegal.
     pub(super) fn verbatim_start(&self, stage: &Strategy) -> usize {
         let start = stage.keep(self.policy.keep).start(self.tail, self.facts.room);
         if matches!(stage, Strategy::Amortized(_)) { start.min(self.half()) } else { start }
     }
 
-    /// Returns where the newest half (by tokens) of the removable messages begins.
+    /// Returns the index in `tail` where the newer half of the removable messages begins. The halves are measured in
+    /// tokens.
     fn half(&self) -> usize {
         let may_leave = self.tail.iter().skip(self.floor());
         Keep::Tokens(sum(may_leave) / 2).start(self.tail, None)
     }
 
-    /// Returns where the verbatim part must begin so that the request, summary included, fits `facts.room`. If
-    /// `facts.room` is unknown or the request does not exceed it, the newest half of the tokens stays.
+    /// Returns the index in `tail` where the verbatim part must begin so that the request fits `facts.room`. The
+    /// request includes the summary. If `facts.room` is unknown, or if the current request already fits, the newer half
+    /// of the removable messages stays.
     fn start_that_fits(&self) -> usize {
         let Self { list, policy, facts, .. } = *self;
         let Some(room) = list.over(facts) else { return self.half() };
         let counted = list.counted(facts);
-        // The result should not only fit, but also save the minimum share.
+        // The new request should fit, and it should also save at least the share `policy.worth`.
         let room = room.min(counted.saturating_sub(policy.worth.of_rounded_up(counted)));
         let stays = self.staying(self.tail.len());
         let front = self.shown().filter(|outline| stays.contains(&outline.seq));
@@ -175,8 +181,9 @@ impl<'a> StageInput<'a> {
         Keep::Tokens(room.saturating_sub(taken)).start(self.tail, None)
     }
 
-    /// Returns the messages that stay even if the tail is cut at `index`: system messages, the protected head, pinned
-    /// batches, and the last user message if it lies before `index`.
+    /// Returns the positions of the messages that stay even if `tail` is cut at `index`. These are the leading system
+    /// messages, the next `keep_first` messages, the pinned batches and the last user message. The last user message is
+    /// left out if it lies at `index` or later, because the verbatim part contains it.
     fn staying(&self, index: usize) -> BTreeSet<Seq> {
         let mut stays = self.flagged(|outline| outline.pinned);
         stays.extend(self.shown().take(self.head()).map(|outline| outline.seq));
@@ -198,9 +205,9 @@ impl List {
         StageInput { list: self, policy, facts, front, tail, state }
     }
 
-    /// Returns the input of [`economic::threshold`](crate::economic::threshold). The running time is proportional to
-    /// the size of the list, so call it only after the list has grown considerably. `growth` describes the calls so
-    /// far. `prompt` is the size of the summarizer's own prompt, in tokens.
+    /// Returns the input of [`economic::threshold`](crate::economic::threshold). `growth` describes the calls so far.
+    /// `prompt` is the size of the summarizer's own prompt, in tokens. The running time is proportional to the size of
+    /// the list, so call this only after the list has grown considerably.
     pub fn cost_inputs(
         &self,
         policy: &Policy,
@@ -216,10 +223,16 @@ impl List {
     }
 }
 
-/// Returns the position at which to cut if at least one message must be removed. A legal cut is preferred to a cut
-/// inside a reasoning loop, which also removes the loop's reasoning. If `least` is larger than `target`, the messages
-/// after `target` do not fit, and the first cut at or after `least` is preferred. The newest batch stays, except if
-/// `target` lies after it because the strategy keeps no message.
+/// Returns the index at which to cut if at least one message must be removed.
+///
+/// 1. If `least` is larger than `target`, the messages after `target` do not fit the window. In this case, the first
+///    cut at or after `least` is chosen.
+/// 2. If step 1 finds no cut, the last cut at or before `target` is chosen.
+/// 3. If step 2 finds no cut either, the first cut after `target` is chosen.
+///
+/// A legal cut is preferred to a cut inside a tool loop, because a cut inside a loop also removes the loop's reasoning.
+/// The newest batch stays. The only exception is a strategy that keeps no message: then `target` lies after the newest
+/// batch.
 fn hard_cut(cuts: &Cuts<'_>, floor: usize, target: usize, least: usize) -> Result<usize, Unchanged> {
     let end = cuts.newest().max(target).saturating_add(1);
     let least = least.min(end.saturating_sub(1));

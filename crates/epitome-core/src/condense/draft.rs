@@ -1,7 +1,7 @@
 //! Builds a condensed list before it is accepted.
 //!
-//! A [`Draft`] is built from a [`ListState`] and the caller's messages, so that it can be rebuilt after a restart, byte
-//! for byte.
+//! A [`Draft`] depends only on a [`ListState`] and the caller's messages. Epitome can therefore rebuild the same draft
+//! after a restart, byte for byte.
 
 use std::borrow::Cow;
 
@@ -20,7 +20,8 @@ impl List {
         let first = |n: Seq| messages.get(..usize::try_from(n).unwrap_or(usize::MAX)).unwrap_or(messages);
         list.advance(first(state.searched), counter);
         if state.rounds > 0 {
-            // A nonzero round count marks the following messages as added to a condensed list. The view is built below.
+            // If the round count is not zero, `advance` treats the following messages as messages that were added to a
+            // condensed list. The view is built below.
             list.state.rounds = state.rounds;
             list.advance(first(state.length), counter);
             let draft = Draft::new(&list, messages, state.clone(), counter);
@@ -51,16 +52,16 @@ pub(super) struct Draft {
     pub(super) masked: Masked,
 }
 
-/// The tool outputs that were masked in a draft.
+/// Counts the tool outputs that a draft masks.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Masked {
-    /// Number of outputs masked now that were not masked before.
+    /// Number of tool outputs that were not masked before this draft.
     pub(super) fresh: u64,
     pub(super) run: Option<[Seq; 2]>,
 }
 
 impl Draft {
-    /// Builds the list that results from this state.
+    /// Builds the condensed list for this state.
     pub(super) fn new(list: &List, messages: &[Message], mut state: ListState, counter: &Counter) -> Self {
         let all = || list.front.iter().chain(&list.tail);
         let mut front: Vec<Outline> =
@@ -82,7 +83,7 @@ impl Draft {
             let in_place = outline.seq == at as Seq + 1;
             if outline.seq != before + 1 {
                 repairer.seam();
-                // A message taken out of its batch forms a batch of its own.
+                // A message that is separated from its batch becomes a batch of its own.
                 outline.cut = Cut::Legal;
             }
             before = outline.seq;
@@ -96,7 +97,7 @@ impl Draft {
             repairer.push(summary.message());
         }
         // If no user message separates the front from the tail, the tail looks like the continuation of a tool loop
-        // whose reasoning is missing. In that case the rest of the loop's reasoning is removed too.
+        // whose reasoning is missing. In that case, the remaining reasoning of the loop is removed too.
         let user_between = state.summary.as_ref().is_some_and(|summary| !summary.system);
         let gap = front.len() as Seq != state.from;
         let last = repairer.done().iter().rfind(|message| !message.role.is_system());
@@ -108,8 +109,9 @@ impl Draft {
         let masked = push_tail(list, messages, &state, &mut tail, &mut repairer, counter);
         let first = repairer.done().get(opens..).unwrap_or_default().iter().find(|m| !m.role.is_system());
         let opened = first.is_some_and(|message| message.role.is_user());
-        // If `note` is stored, its value is reused, so that the list stays the same. It always becomes true if the list
-        // does not begin with a user message, because providers reject such a list.
+        // `note` says whether a placeholder user message opens the list. A stored value is reused, so that the start of
+        // the list does not change. If the list does not start with a user message, the value becomes true, because
+        // providers reject such a list.
         let note = state.note.get_or_insert(!opened);
         *note |= !opened;
         if *note {
@@ -119,7 +121,7 @@ impl Draft {
     }
 }
 
-/// Adds all messages after the summary. Old tool outputs are masked.
+/// Adds all messages after the summary to the view, and masks old tool outputs.
 fn push_tail(
     list: &List,
     messages: &[Message],

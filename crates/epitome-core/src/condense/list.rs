@@ -1,8 +1,8 @@
 //! The state of a message list that grows at its end.
 //!
-//! A [`List`] reads each message once. Until the first condensation it stores only outlines and sums; afterwards it
-//! also stores the view, to which later messages are added one by one. The cost of a turn without a condensation
-//! therefore depends only on its new messages. The caller's history is never copied.
+//! A [`List`] reads each message once. Before the first condensation, it stores only outlines and sums. After the first
+//! condensation, it also stores the view, and adds each later message to the view. A turn without a condensation
+//! therefore costs only as much as its new messages.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -22,7 +22,8 @@ use crate::view;
 pub struct ListSummary {
     /// Text of the summary, without its frame.
     pub text: String,
-    /// Last message that the summary covers: it covers `1..=through` of the conversation.
+    /// Position of the last message that the summary covers. The summary covers the messages `1..=through` of the
+    /// conversation.
     pub through: Seq,
     /// Whether the summary is a system message instead of a user message.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -39,16 +40,16 @@ impl ListSummary {
     }
 }
 
-/// The effect of all condensations of a list. Together with the message texts, it is enough to rebuild the condensed
-/// list after a restart.
+/// The combined effect of all condensations of a list. This state and the message texts are enough to rebuild the
+/// condensed list after a restart.
 ///
 /// Positions refer to the caller's messages, counted from 1.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListState {
-    /// The current summary, if there is one.
+    /// The current summary; `None` if the list has no summary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<ListSummary>,
-    /// The messages shown before the summary, in order.
+    /// Positions of the messages that are shown before the summary, in order.
     #[serde(rename = "kept")]
     pub front: Vec<Seq>,
     /// Every message after this position is shown. Of the other messages, only those in `front` are shown.
@@ -57,15 +58,15 @@ pub struct ListState {
     pub masked: Seq,
     /// Whether the cut at `from` lies inside a tool loop, after the reasoning that opened the loop.
     pub stripped: bool,
-    /// Whether a placeholder user message opens the list; `None` before the first condensation.
+    /// Whether the list starts with a placeholder user message; `None` before the first condensation.
     pub note: Option<bool>,
     /// Number of condensations.
     pub rounds: u64,
     /// Length of the list when it was last condensed.
     #[serde(rename = "seen")]
     pub length: Seq,
-    /// Last position at which a summary by Epitome was searched for. This is the list's length at the first
-    /// condensation.
+    /// Position of the last message that was searched for a summary by Epitome. Later messages are not searched. The
+    /// value is the length of the list at the first condensation.
     #[serde(rename = "looked")]
     pub searched: Seq,
     /// Time of the last condensation.
@@ -101,7 +102,7 @@ pub struct ListState {
 #[derive(Debug, Clone, Default)]
 pub struct List {
     tracker: Tracker,
-    /// Tokens of all messages added so far, as if none had been condensed.
+    /// Number of tokens of all messages added so far, in their original form.
     uncondensed: Tokens,
     /// Outlines of the messages shown before the summary. Before the first condensation, these are the messages before
     /// a summary that was found in the caller's list.
@@ -164,15 +165,16 @@ impl List {
         .fold(size_of::<Self>(), usize::saturating_add)
     }
 
-    /// Returns the list that would be sent now. Before the first condensation these are the caller's own messages,
-    /// unchanged; afterwards it is a list that every provider accepts.
+    /// Returns the messages that would be sent now. Before the first condensation, these are the caller's own messages,
+    /// unchanged. After the first condensation, they form a list that every provider accepts.
     pub fn shown<'a>(&'a self, messages: &'a [Message]) -> Cow<'a, [Message]> {
         self.view.as_ref().map_or(Cow::Borrowed(messages), ListView::shown)
     }
 
-    /// Returns the same messages as [`List::shown`], for use after the list is dropped. Returns `None` before the first
-    /// condensation, because until then the caller owns the messages that are sent. Messages are copied only if some
-    /// wait for a tool result, or if the caller still holds the `Arc` when the list grows.
+    /// Returns the same messages as [`List::shown`]. The result stays valid after the list is dropped. Before the first
+    /// condensation, the result is `None`, because the caller then owns the messages that are sent. Messages are copied
+    /// only in two cases: some messages wait for a tool result, or the list grows while the caller still holds the
+    /// `Arc`.
     pub fn shared(&self) -> Option<Arc<Vec<Message>>> {
         self.view.as_ref().map(ListView::shared)
     }
@@ -198,7 +200,7 @@ impl List {
         &self.totals
     }
 
-    /// Returns the cuts of the messages after the summary.
+    /// Returns the possible cuts between the messages of `tail`.
     pub(super) fn cuts<'a>(&self, tail: &'a [Outline]) -> Cuts<'a> {
         Cuts::new(tail, self.tracker.cut_at_end())
     }
@@ -233,8 +235,8 @@ impl List {
         !begun && message.role == Role::User && message.parts == view::note().parts
     }
 
-    /// Handles a summary found in the caller's list: the list was condensed before, so all messages before the summary
-    /// belong to the front.
+    /// Handles a summary that was found in the caller's list. Such a list was condensed before. All messages before the
+    /// summary therefore belong to the front.
     fn take_summary(
         &mut self,
         message: &Message,
@@ -244,9 +246,9 @@ impl List {
     ) {
         self.front.append(&mut self.tail);
         self.totals.restart(message.at);
-        // No message after a summary answers a call before it. So a user message, which closes all open calls, is added
-        // to the tracker: the rest of this message or a placeholder. The placeholder is not shown and not added to the
-        // totals.
+        // No message after a summary answers a call before the summary, so all open calls must be closed. A user
+        // message closes them. The tracker therefore receives the rest of this message or, if there is no rest, a
+        // placeholder user message. The placeholder is not shown and not added to the totals.
         let outline = self.tracker.push(rest.unwrap_or(&view::note()), counter);
         let position = outline.seq;
         self.frames.summaries.push(position);
@@ -266,19 +268,20 @@ impl List {
     }
 }
 
-/// Summaries by Epitome that were found in a list. A found summary replaces messages of the conversation, so a position
-/// in the list differs from the position in the conversation by an offset.
+/// The summaries by Epitome that were found in a list. Each of these summaries replaces earlier messages of the
+/// conversation. The position of a message in the list therefore differs from its position in the conversation. The
+/// difference is `shift`.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Frames {
     /// Positions of the messages in which a summary was found.
     summaries: Vec<Seq>,
-    /// Number added to a position in the list to get the position in the conversation.
+    /// The position of a message in the conversation minus its position in the list.
     shift: i64,
 }
 
 impl Frames {
-    /// Returns the position in the conversation. It differs from the position in the list if the caller's list begins
-    /// with a summary.
+    /// Converts a position in the list into a position in the conversation. The two positions differ if the caller's
+    /// list contains a summary.
     pub(super) fn original(&self, position: Seq) -> Seq {
         position.saturating_add_signed(self.shift)
     }

@@ -7,15 +7,17 @@ use crate::message::{Message, Tokens};
 use crate::tokens::Counter;
 use crate::view::Repairer;
 
-/// A view under construction. Messages are added one by one; a valid list is available at any time.
+/// A view to which messages are added one by one. After each message, the view is a valid list.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ListView {
     repairer: Repairer,
-    /// Tokens of the finished messages, and how many of them were counted.
+    /// Number of tokens of the finished messages.
     done: Tokens,
+    /// Number of finished messages whose tokens are included in `done`.
     counted: usize,
-    /// Tokens and number of the messages that wait for a tool result.
+    /// Number of tokens of the messages that wait for a tool result.
     waiting: Tokens,
+    /// Number of messages that wait for a tool result.
     waits: usize,
     /// Approximate memory use of the finished messages, in bytes.
     pub(super) bytes: usize,
@@ -32,8 +34,8 @@ impl ListView {
         self.repairer.push_in_place(message);
     }
 
-    /// Updates the count. The messages since the oldest open call wait for a tool result. They are counted again each
-    /// time, because their form may still change.
+    /// Counts the messages that were added since the last call. The messages from the oldest open call on wait for a
+    /// tool result. They are counted in every call of this function, because their form may still change.
     pub(super) fn count(&mut self, counter: &Counter) {
         let done = self.repairer.done();
         let new = done.get(self.counted..).unwrap_or_default();
@@ -52,7 +54,7 @@ impl ListView {
         self.counted.saturating_add(self.waits)
     }
 
-    /// Returns the same messages as [`ListView::shown`], for use after the view is dropped or changed.
+    /// Returns the same messages as [`ListView::shown`]. The result stays valid after the view is dropped or changed.
     pub(super) fn shared(&self) -> Arc<Vec<Message>> {
         if self.waits == 0 { self.repairer.shared() } else { Arc::new(self.shown().into_owned()) }
     }

@@ -1,8 +1,9 @@
 //! Replaces an old tool output with one line.
 //!
-//! In most lists, old tool outputs use the most tokens and are needed again least often. The line names the tool and
-//! the size of the removed output. If the output is an error, its first line stays in the placeholder, because the
-//! agent must not forget the error. Calls and results stay at their positions, so masking never makes a list invalid.
+//! In most lists, old tool outputs use the most tokens, and the agent seldom needs them again. The placeholder line
+//! names the tool and the size of the removed output. If the output is an error, the placeholder also contains the
+//! first line of the error, because the agent must not forget the error. Calls and results stay at their positions, so
+//! masking never makes a list invalid.
 
 use std::collections::HashMap;
 
@@ -15,10 +16,11 @@ use crate::trigger::grouped;
 const OPENS: &str = "[output of ";
 const LEFT_OUT: &str = " left out: ";
 
-/// Maximum number of characters of an error's first line that stay in the placeholder line.
+/// Maximum length, in characters, of an error's first line in the placeholder.
 const FIRST_LINE: usize = 160;
 
-/// The names of the called tools, indexed by call id and item id: a result refers to either.
+/// The names of the called tools. Each name is stored under the call id and under the item id, because a result may
+/// refer to either id.
 #[derive(Debug, Default)]
 pub(super) struct ToolNames(HashMap<CallId, String>);
 

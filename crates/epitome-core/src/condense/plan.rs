@@ -14,29 +14,31 @@ use crate::strategy::Strategy;
 use crate::tokens::Counter;
 use crate::view;
 
-/// Maximum number of additional tokens that a text has inside its frame. The tokenizer may split the text differently
-/// where text and frame meet.
+/// Maximum number of tokens that a text can gain when it is placed in its frame. The tokenizer may split the text
+/// differently where the text and the frame meet.
 const BOUNDARY: Tokens = 4;
 
-/// A request for a summary: the messages that it covers, and its maximum number of tokens.
+/// A request for a summary. It contains the messages to summarize and the maximum number of tokens of the summary.
 ///
-/// The list may grow while the model writes the summary; the new messages stay in the list. If the list is condensed in
-/// the meantime, [`CondensePlan::finish`] rejects the plan.
+/// The list may grow while the model writes the summary. The new messages stay in the list. If the list is condensed
+/// before the summary is finished, [`CondensePlan::finish`] rejects the plan.
 #[derive(Debug, Clone)]
 pub struct CondensePlan {
-    /// First and last message that leave the list, as positions in the list. Messages that always stay may lie between
-    /// them.
+    /// Positions in the list of the first and the last message that leave the list. Messages that always stay may lie
+    /// between the two positions.
     pub span: Span,
-    /// Text of the current summary. The new summary must also cover the content of this text.
+    /// Text of the current summary, or `None` if there is no summary. The new summary must also cover the content of
+    /// this text.
     pub prior: Option<String>,
     /// Maximum number of tokens of the answer. A longer answer would not save enough.
     pub limit: Tokens,
     /// Positions in the list of the messages that the summarizer reads.
     pub positions: Vec<Seq>,
-    /// Tokens of everything that the answer replaces, the current summary included. The answer must be smaller.
+    /// Number of tokens of everything that the answer replaces, the current summary included. The answer must be
+    /// smaller.
     pub replaces: Tokens,
-    /// The state that the list will have when the plan is finished, without the text of the summary. The list may grow
-    /// until then.
+    /// The state that the list will have when the plan is finished. The text of the summary is still missing. The list
+    /// may grow until the plan is finished.
     pub state: ListState,
     /// Number of messages that leave the list.
     leaves: u64,
@@ -44,8 +46,8 @@ pub struct CondensePlan {
     strategy: &'static str,
     policy: Policy,
     facts: RequestFacts,
-    /// The shorter list that the earlier stages of the pipeline produced. It is applied alone if there is no usable
-    /// summary.
+    /// The shorter list that the earlier stages of the pipeline produced; `None` if they produced no shorter list. It
+    /// is applied alone if there is no usable summary.
     earlier: Option<ShorterList>,
 }
 
@@ -96,7 +98,8 @@ impl CondensePlan {
         let over = list.over(&self.facts);
         let mut needed = self.policy.worth.of_rounded_up(before).max(1);
         if let Some(room) = over.filter(|_| spare(needed) < LEAST_LIMIT) {
-            // A list that does not fit only has to become small enough to fit.
+            // If the list does not fit the window, the new list only needs to fit. It does not need to save the minimum
+            // share.
             needed = before.saturating_sub(room).max(1);
         }
         let spare = spare(needed);
@@ -113,8 +116,8 @@ impl CondensePlan {
             let saves = before.saturating_sub(empty.saturating_add(current));
             return Err(Unchanged::NotWorth { saves, needed });
         }
-        // If a summary of at least `LEAST_LIMIT` tokens makes the list fit the window, the limit is small enough for
-        // that.
+        // If the window has space for a summary of at least `LEAST_LIMIT` tokens, the limit is small enough that the
+        // list and the summary fit the window.
         let room = self.facts.room.map(|room| list.to_local_tokens(room, &self.facts));
         let room = room.and_then(|room| room.checked_sub(empty.saturating_add(BOUNDARY)));
         let room = room.filter(|room| *room >= LEAST_LIMIT).unwrap_or(Tokens::MAX);
@@ -124,8 +127,9 @@ impl CondensePlan {
         Ok(self)
     }
 
-    /// Returns the messages that the summarizer reads, oldest first and unchanged: all messages that leave the list,
-    /// without skipped messages. A summary found among them is left out; its text is in [`CondensePlan::prior`].
+    /// Returns the messages that the summarizer reads, oldest first and unchanged. These are all messages that leave
+    /// the list, except skipped messages. If one of them contains a summary by Epitome, that summary is left out,
+    /// because [`CondensePlan::prior`] contains its text.
     pub fn read<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Cow<'a, Message>> {
         self.read_with_seq(messages).map(|(_, message)| message)
     }
@@ -137,20 +141,21 @@ impl CondensePlan {
         self.positions.iter().filter_map(numbered)
     }
 
-    /// Returns the messages that the summarizer reads, for a caller that stores them. Their `seq` is the position in
-    /// the conversation. It differs from the position in the list if the list begins with a summary.
+    /// Returns the messages that the summarizer reads, for a caller that stores them. The `seq` of each message is its
+    /// position in the conversation. This position differs from the position in the list if the list contains a
+    /// summary.
     pub fn read_numbered<'a>(&'a self, messages: &'a [Message]) -> impl Iterator<Item = Message> {
         self.read_with_seq(messages).map(|(seq, message)| Message { seq, ..message.into_owned() })
     }
 
-    /// Returns the last message of the conversation that the summary will cover.
+    /// Returns the position in the conversation of the last message that the summary will cover.
     pub fn through(&self) -> Seq {
         self.frames.original(self.state.from)
     }
 
-    /// Returns the plan with `prior` in place of the current summary, for a list whose current summary is only a
-    /// fallback. The summarizer also reads the messages at the positions in `unread`, because `prior` does not cover
-    /// them. `tokens` is the size of these messages.
+    /// Returns the plan with `prior` in place of the current summary. Call this if the current summary is only a
+    /// fallback. The summarizer then also reads the messages at the positions in `unread`, because `prior` does not
+    /// cover these messages. `tokens` is the total size of these messages, in tokens.
     pub fn built_on(mut self, prior: Option<String>, unread: &[Seq], tokens: Tokens) -> Self {
         self.positions.extend_from_slice(unread);
         self.positions.sort_unstable();
@@ -160,8 +165,8 @@ impl CondensePlan {
         self
     }
 
-    /// Returns the extracts from which `local` selects a summary. They extend `prior`, the extracts of the previous
-    /// summary. If `prior` is `None`, they extend the text of the previous summary.
+    /// Returns the extracts from which [`crate::local`] selects a summary. The result extends `prior`, the extracts of
+    /// the previous summary. If `prior` is `None`, the result extends the text of the previous summary.
     ///
     /// ```
     /// use epitome_core::condense::{Decision, RequestFacts, List, Policy};
@@ -203,9 +208,14 @@ impl CondensePlan {
         list.was_condensed_after(&self.state)
     }
 
-    /// Returns whether the plan can be applied to `list`, another list that is equal up to at least [the last message
-    /// covered](CondensePlan::through). Conditions: `list` is not shorter, the messages that stay begin at a legal cut,
-    /// and the last user message of `list` stays.
+    /// Returns whether the plan can be applied to `list`. The messages of `list` and of the original list must be
+    /// equal, at least up to [the last covered message](CondensePlan::through). The plan can be applied if all of these
+    /// conditions are true:
+    ///
+    /// - `list` was not condensed after the plan was made.
+    /// - `list` is not shorter than the original list.
+    /// - The messages that stay begin at a legal cut.
+    /// - The last user message of `list` stays.
     pub fn can_apply_to(&self, list: &List) -> bool {
         let from = self.state.from;
         let Some(index) = list.tail.iter().position(|outline| outline.seq > from) else { return false };
@@ -218,9 +228,9 @@ impl CondensePlan {
             && last_user.is_none_or(|outline| stays(outline.seq))
     }
 
-    /// Replaces the summarized messages with `answer` if that saves enough tokens. Otherwise it applies the result of
-    /// the earlier stages, or leaves the list as it was if there is no such result. Only the size is checked here, so
-    /// check a model's answer with [`crate::inspect`] before.
+    /// Replaces the summarized messages with `answer` if this saves enough tokens. Otherwise the result of the earlier
+    /// stages is applied. If there is no such result, the list does not change. This function checks only the size of
+    /// `answer`, so check a model's answer with [`crate::inspect`] first.
     pub fn finish(
         self,
         list: &mut List,
@@ -248,8 +258,8 @@ impl CondensePlan {
         report.or_else(|reason| self.without_answer(list, messages, counter).map_err(|_| reason))
     }
 
-    /// Finishes the plan without a summary. The result of the earlier stages is applied if it saves enough tokens
-    /// without a summary. Otherwise the list stays as it was.
+    /// Finishes the plan without a summary. The result of the earlier stages is applied if this result alone saves
+    /// enough tokens. Otherwise the list does not change.
     pub fn without_answer(
         self,
         list: &mut List,

@@ -1,4 +1,5 @@
-//! Defines the result of the stages so far, and checks whether it saves enough tokens.
+//! Defines [`ShorterList`], the result of one or more stages of a strategy. Checks whether a result saves enough
+//! tokens.
 
 use super::divide::StageInput;
 use super::draft::Draft;
@@ -8,7 +9,7 @@ use crate::message::{Seq, Tokens};
 use crate::trigger::grouped;
 
 impl List {
-    /// Returns the state of the list after a step is accepted.
+    /// Returns the state that the list has after `state` is accepted.
     pub(super) fn accepted(&self, state: ListState, facts: &RequestFacts) -> ListState {
         let length = self.len() as Seq;
         ListState {
@@ -16,7 +17,8 @@ impl List {
             length,
             searched: if self.state.rounds == 0 { length } else { self.state.searched },
             at: facts.now,
-            // The shorter list may need a different opening message, so this is decided again.
+            // The shorter list may start with a different message. Whether it needs a placeholder is therefore decided
+            // again.
             note: None,
             ..state
         }
@@ -44,26 +46,27 @@ impl List {
         if saves < needed && !fits { Err(Unchanged::NotWorth { saves, needed }) } else { Ok(()) }
     }
 
-    /// Returns `facts.room`, converted to the local token count, if the request exceeds it; otherwise `None`.
+    /// Returns `facts.room` as a local token count if the request is larger than `facts.room`. Otherwise returns
+    /// `None`.
     pub(super) fn over(&self, facts: &RequestFacts) -> Option<Tokens> {
         let room = facts.room.filter(|room| self.request(facts) > *room)?;
         Some(self.to_local_tokens(room, facts))
     }
 }
 
-/// A shorter list, made by the stages of a strategy and not yet accepted.
+/// A shorter list that the stages of a strategy produced. It is not yet accepted.
 #[derive(Debug, Clone)]
 pub struct ShorterList {
     pub(super) names: Vec<&'static str>,
-    /// Description of what each stage did, for people.
+    /// One text per stage, which describes for people what the stage changed.
     pub(super) notices: Vec<String>,
     pub(super) draft: Draft,
-    /// Tokens of the request that are not in the list.
+    /// Number of tokens of the request outside of the list.
     pub(super) fixed: Tokens,
 }
 
 impl ShorterList {
-    /// Records that one more stage produced this draft.
+    /// Adds a stage to the result. `draft` is the list that the stage produced.
     pub(super) fn after(
         before: Option<Self>,
         stage: &'static str,
@@ -88,18 +91,18 @@ impl ShorterList {
         StageInput { list, policy, facts, front, tail, state }
     }
 
-    /// Returns the state of the list after this result is accepted.
+    /// Returns the state that the list has after this result is accepted.
     pub fn state(&self) -> &ListState {
         &self.draft.state
     }
 
-    /// Returns the tokens of the whole request after this result is accepted.
+    /// Returns the number of tokens that the whole request has after this result is accepted.
     pub(super) fn tokens(&self) -> Tokens {
         self.draft.view.tokens().saturating_add(self.fixed)
     }
 
-    /// Replaces the list with this shorter list. Fails, without changing the list, if the list changed after the
-    /// decision.
+    /// Replaces the list with this shorter list. If the list changed after the decision, this function returns an error
+    /// and does not change the list.
     pub fn apply(self, list: &mut List) -> Result<CondenseReport, Unchanged> {
         let state = self.state();
         if state.length != list.len() as Seq || list.was_condensed_after(state) {

@@ -1,4 +1,4 @@
-//! Determines the names that a summary should contain, and adds the missing names to it.
+//! Determines the names that a summary should contain, and adds the missing names to the summary.
 
 use super::{Inspected, Standard, clean};
 use crate::ledger::{Ledger, listed_as, listing, lists_names};
@@ -6,14 +6,16 @@ use crate::message::Tokens;
 use crate::slot::Limit;
 use crate::tokens::Counter;
 
-/// Largest difference in tokens between the count of a whole text and the sum of its separately counted names.
+/// Largest assumed difference, in tokens, between the count of a whole text and the sum of the counts of its parts.
 const SLACK: Tokens = 8;
 
-/// Returns the names of a ledger that a summary of this size should contain, the most likely needed first.
+/// Returns the names of a ledger that a summary of this size should contain. The name that is most likely to be needed
+/// comes first.
 ///
-/// Their number depends on the smaller of `limit` and `replaces`. The names may fill half of a small limit and a fifth
-/// of a limit of 4,000 tokens, but only a tenth if no tool was used. Names that the summary already contains count too,
-/// so little is added to a good summary. [`crate::prompt::max_words`] reserves tokens for the names.
+/// The number of names depends on the smaller of `limit` and `replaces`. If tools were used, the names may fill half of
+/// a small limit, and a fifth of a limit of 4,000 tokens. If no tool was used, the names may fill a tenth of the limit.
+/// The result also contains names that the summary already contains, so few names are added to a good summary.
+/// [`crate::prompt::max_words`] reserves tokens for the names.
 ///
 /// ```
 /// use epitome_core::inspect::names_due;
@@ -33,7 +35,7 @@ const SLACK: Tokens = 8;
 pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter: &Counter) -> Vec<&'a str> {
     let room = match limit {
         Limit::Tokens(limit) => share(ledger, limit.min(replaces), 300),
-        // About four characters per token.
+        // A token has about four characters.
         Limit::Chars(limit) => share(ledger, limit.min(replaces.saturating_mul(4)), 1_200),
     };
     let mut due: Vec<&str> = Vec::new();
@@ -55,9 +57,9 @@ pub fn names_due<'a>(ledger: &'a Ledger, limit: Limit, replaces: Tokens, counter
     due
 }
 
-/// Returns how many of the `room` tokens or characters of a summary its names may use. In a session with tools the
-/// share is large, because calls need the names again. It falls with a larger limit, because names far down in the
-/// ranking add little. Without tools, the statements of people matter more than a list of their dates and numbers.
+/// Returns how many of `room` tokens or characters the names of a summary may use. In a session with tools, the share
+/// is large, because later calls need the names again. The share is smaller for a larger limit, because names with a
+/// low rank are less useful. Without tools, the statements of people matter more than a list of dates and numbers.
 fn share(ledger: &Ledger, room: u64, some: u64) -> u64 {
     match ledger.knows_calls() {
         true => (room / 2).min(some.saturating_add(room / 8)),
@@ -102,8 +104,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
             sum = next;
         }
     }
-    // A name is left out if it is a secret or a tag, or looks like a secret next to the other names. This is rare, so
-    // names are tested one by one only if the test of the whole list fails.
+    // A name is left out if it is a secret or a tag, or if it looks like a secret together with the other names. This
+    // is rare. Therefore names are tested one by one only if the test of all names together fails.
     let is_clean = |names: &[&str]| {
         let line = line(names);
         clean(line.clone(), standard) == line
@@ -133,8 +135,8 @@ pub(super) fn complete(text: String, tokens: Tokens, cut: bool, standard: &Stand
     Inspected { tokens, added: added.into_iter().map(str::to_owned).collect(), text: whole, cut }
 }
 
-/// Splits a text into the text before its last line of names, that line, and the text after the line. If the text
-/// contains no line of names, an empty line of names is assumed at its end.
+/// Splits a text into three parts: the text before its last line of names, this line, and the text after this line. If
+/// the text contains no line of names, an empty line of names is assumed at the end of the text.
 fn open(text: &str) -> (String, &str, &str) {
     let mut at = 0;
     let mut found = None;

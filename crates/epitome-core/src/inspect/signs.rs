@@ -1,5 +1,5 @@
-//! Detects texts that are not summaries. Each check examines a property that good summaries do not have, for example in
-//! the start of a short text, in most of its lines, or in nearly all of its words.
+//! Detects texts that are not summaries. Each check looks for a property that good summaries do not have. Some checks
+//! look only at the start of a short text. Other checks require the property in most lines or in most words.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,8 +30,8 @@ pub(super) fn is_empty(text: &str) -> bool {
         || (short && OPENINGS.split('|').any(|opening| bare.starts_with(opening)))
 }
 
-/// Returns whether a text with an unknown end was cut off: it contains an unclosed code fence, or its last word cannot
-/// end a sentence.
+/// Returns whether a text was probably cut off. This is checked if the provider did not report how the reply ended. The
+/// signs are an unclosed code fence, and a last word or character that cannot end a sentence.
 pub(super) fn is_cut_off(text: &str) -> bool {
     let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
     if fences % 2 == 1 {
@@ -50,18 +50,18 @@ pub(super) fn is_cut_off(text: &str) -> bool {
     last.split_whitespace().count() >= 4 && UNFINISHED.split('|').any(|one| one == word)
 }
 
-/// Returns whether the text is mostly repetition, in any script, in time linear in its length.
+/// Returns whether the text is mostly repetition, in any script. The running time is linear in the length of the text.
 ///
-/// A list whose lines are nearly equal is not repetition, because each line differs somewhere.
+/// A list of nearly equal lines is not repetition, because each line differs in at least one word.
 pub(super) fn is_repetitive(text: &str) -> bool {
     let words: Vec<u64> = words(text).collect();
     let distinct = words.iter().collect::<HashSet<_>>().len();
-    // A small vocabulary is a sign only in a short text; a long text always repeats its frequent words.
+    // A small vocabulary is a sign of repetition only in a short text. A long text always repeats its frequent words.
     let few = words.len() >= 8 && (distinct <= 3 || (words.len() <= 64 && distinct * 4 <= words.len()));
     few || repeats_sentences(text) || repeats_rows(&words) || repeats_letters(text)
 }
 
-/// Returns whether more than 70 % of the text are sentences or lines that occurred before in it.
+/// Returns whether repeated sentences or lines make up more than 70 % of the text.
 fn repeats_sentences(text: &str) -> bool {
     let mut seen = HashSet::new();
     let (mut times, mut repeated, mut all) = (0, 0, 0);
@@ -81,10 +81,10 @@ fn repeats_sentences(text: &str) -> bool {
 /// always contains a difference.
 const ROW: usize = 32;
 
-/// Number of consecutive repeated rows from which on the text counts as repetition.
+/// Minimum number of consecutive repeated rows in a text that counts as repetition.
 const LONGEST_ECHO: usize = 60;
 
-/// Returns whether rows of words are repeated: more than half of them, or very many in succession.
+/// Returns whether more than half of the rows are repeated, or at least [`LONGEST_ECHO`] rows in succession.
 fn repeats_rows(words: &[u64]) -> bool {
     let mut seen = HashSet::new();
     let (mut rows, mut again, mut echo, mut longest) = (0usize, 0usize, 0usize, 0usize);
@@ -116,7 +116,7 @@ fn repeats_letters(text: &str) -> bool {
     looping * 2 > text.len()
 }
 
-/// Returns the words of a text as hashes. In a script without spaces each character is a word.
+/// Returns the words of a text as hashes. In a script without spaces, each character counts as a word.
 fn words(text: &str) -> impl Iterator<Item = u64> {
     text.split_whitespace().flat_map(|word| {
         let dense = word.chars().any(
@@ -135,7 +135,7 @@ fn hash(value: &(impl Hash + ?Sized)) -> u64 {
     hasher.finish()
 }
 
-/// The beginning of an error message, after the prefix that a server or a library adds.
+/// The beginning of an error message. A server or a library may add the prefixes in the first line of the pattern.
 static FAILURE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) ^ [\#*\[(\ ]* (?: http/1\.1\  )* (?: http\  )* (?: error )* [:\ ]* (?: code\  )* [0-9:\-–\ .]*
@@ -198,7 +198,7 @@ pub(super) fn declines(text: &str) -> bool {
         as a language model|es tut mir leid|tut mir leid, |je suis désolé|désolé, |lo siento, |desculpe, |\
         抱歉|很抱歉|对不起|申し訳|извините";
     // An agent may write "I cannot reproduce the bug" about its own work. Such an opening counts as a refusal only if
-    // it refers to the request for a summary.
+    // the text also refers to the request for a summary.
     const CANNOT: &str = "i cannot|i can't|i can not|i'm unable|i am unable|i'm not able|i am not able|i won't|\
         i will not|unfortunately, i|ich kann|je ne peux pas|no puedo|não posso";
     const OURS: &str = "assist|help|comply|summarize|summary|provide|fulfil|generate|continue with|engage|do that|do this|helfen|\
@@ -206,7 +206,7 @@ pub(super) fn declines(text: &str) -> bool {
     let start = opening(text);
     let opens = |openings: &str| openings.split('|').any(|opening| start.starts_with(opening));
     let ours = || OURS.split('|').any(|request| start.contains(request));
-    // In scripts without spaces, these are characters instead of words.
+    // In scripts without spaces, characters are counted instead of words.
     words(text).count() <= 120 && (opens(SORRY) || (opens(CANNOT) && ours()))
 }
 
@@ -219,7 +219,7 @@ static OUR_LINE: LazyLock<Regex> = LazyLock::new(|| {
 static SPEAKER: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"^[*# ]*(?i-u:(?<user>user|human)|assistant|ai|model)[* ]*:"));
 
-/// Returns whether the text continues the conversation: the next turn of a transcript, or an answer to the user.
+/// Returns whether the text continues the conversation: as the next turn of a transcript, or as an answer to the user.
 pub(super) fn continues_conversation(text: &str) -> bool {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let first = lines.first().copied().unwrap_or_default();

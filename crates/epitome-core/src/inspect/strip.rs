@@ -9,14 +9,14 @@ use crate::pattern::pattern;
 use crate::prompt::is_tag;
 use crate::view::HISTORY;
 
-/// The remaining text of a reply.
+/// The result of stripping a reply.
 pub(super) struct Stripped {
     pub(super) text: String,
-    /// Whether the reply opened its reasoning and never closed it.
+    /// Whether the reply consists only of reasoning that is never closed.
     pub(super) only_reasoning: bool,
 }
 
-/// A reasoning tag, with at most 64 characters of attributes. Anything longer is not a tag.
+/// A reasoning tag, with at most 64 characters of attributes. Longer text in angle brackets is not a tag.
 static THOUGHT: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x) < (?<closes> / )? (?-u:\s)* (?i-u: think | thinking | thought | thoughts | reasoning | scratchpad
@@ -24,9 +24,9 @@ static THOUGHT: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Strips a reply.
+/// Removes everything around the summary in a reply.
 pub(super) fn strip(reply: &str) -> Stripped {
-    // Characters without meaning in a text: control characters, and replacements for invalid bytes.
+    // These characters have no meaning in a text: control characters, and replacements for invalid bytes.
     let rubbish =
         |c: char| c == char::REPLACEMENT_CHARACTER || (c.is_control() && !matches!(c, '\n' | '\t' | '\r'));
     let reply =
@@ -45,13 +45,14 @@ pub(super) fn strip(reply: &str) -> Stripped {
     }
 }
 
-/// Removes the text between reasoning tags. If only the closing tag is present, the reasoning began with the reply. If
-/// only the opening tag is present, at the start of a line, the reasoning extends to the end.
+/// Removes the text between reasoning tags. If only the closing tag is present, all text before it is reasoning. If
+/// only the opening tag is present, and it is at the start of a line, all text after it is reasoning. Also returns
+/// whether such an opening tag was found.
 fn without_thoughts(reply: &str) -> (String, bool) {
     let mut out = String::new();
     let mut depth = 0usize;
     let mut done = 0;
-    // Position after the outermost open tag.
+    // Position after the outermost tag that is still open.
     let mut opened = 0;
     let mut at_line_start = false;
     for tag in THOUGHT.captures_iter(reply) {
@@ -73,13 +74,14 @@ fn without_thoughts(reply: &str) -> (String, bool) {
         return (out, false);
     }
     if !at_line_start {
-        // The reply only mentions such a tag in a sentence: the tag is removed, and the text after it stays.
+        // The reply mentions such a tag in the middle of a line. The tag is removed, and the text after it stays.
         out.push_str(&THOUGHT.replace_all(reply.get(opened..).unwrap_or(""), ""));
     }
     (out, at_line_start)
 }
 
-/// Removes the prompt's own tags if a model repeats them, and the line that belongs to them.
+/// Removes the tags of the prompt, and the line after the opening tag of a summary. A model may repeat them in its
+/// reply.
 fn without_tags(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -98,7 +100,7 @@ fn without_tags(text: &str) -> String {
     text.strip_prefix(HISTORY).unwrap_or(text).trim().to_owned()
 }
 
-/// Returns the content of a code fence around the whole text.
+/// Returns the content of a code fence that encloses the whole text.
 fn unfenced(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("```")?.strip_suffix("```")?;
     let (language, inner) = inner.split_once('\n')?;

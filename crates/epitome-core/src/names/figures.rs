@@ -1,11 +1,12 @@
-//! Finds numbers and dates, together with the words around them that say what they measure.
+//! Finds numbers and dates, together with the units, labels and months next to them.
 
 use super::lists::{DAYS, FOREIGN_UNITS, LABELS, MONTHS, UNITS};
 use super::scan::{CharCounts, Scanner};
 use super::{Name, NameKind};
 
 impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
-    /// Finds a date that is written with words around the number of the day: `Saturday 12 April`, `March 14th, 2027`.
+    /// Finds a date whose month is a word next to the number of the day: `Saturday 12 April`, `March 14th, 2027`.
+    /// Returns whether a date was found.
     pub(super) fn date(&mut self, start: usize, end: usize) -> bool {
         let day = self.slice(start, end).trim_end_matches(|c: char| c.is_ascii_lowercase());
         if !(1..=2).contains(&day.len()) || !day.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -39,7 +40,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         true
     }
 
-    /// Returns the word that follows position `end` after one space, and the word's end position.
+    /// Returns the word that follows position `end` after one space, and the end position of this word.
     fn word_behind(&self, end: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(end..).and_then(|rest| rest.strip_prefix(' ')) else {
             return (end, "");
@@ -48,7 +49,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         (end + 1 + word.len(), word)
     }
 
-    /// Returns the word before position `start`, and the word's start position.
+    /// Returns the word before position `start`, and the start position of this word.
     fn word_before(&self, start: usize) -> (usize, &'a str) {
         let Some(rest) = self.text.get(..start).and_then(|rest| rest.strip_suffix(' ')) else {
             return (start, "");
@@ -94,7 +95,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let fractional = counts.dots > 0 || run.contains(':');
         if has_context || counts.digits >= 3 || fractional {
-            // `"price": 177`: a value in a record identifies one thing, as an id does.
+            // A number in a record, such as `"price": 177`, is treated as an id, because it identifies one thing.
             let value = !self.speech && (before.ends_with("\": ") || before.ends_with("\":"));
             let line = if has_context { None } else { self.numbers_a_line(start, end) };
             let kind = match line {
@@ -106,15 +107,16 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Recognises line numbers such as `630:    return None` and `12-import os`, which tools print by the
-    /// hundred. Returns the character after the number: a colon marks a search result.
+    /// Recognises a line number at the start of a line, as in `630:    return None` and `12-import os`. Tools print
+    /// hundreds of such lines. Returns the character after the number: a colon marks a search result. Returns `None` if
+    /// the number is not a line number.
     fn numbers_a_line(&self, start: usize, end: usize) -> Option<u8> {
         let behind = self.byte(end);
         let apart = matches!(behind, b':' | b'-' | b'\t' | b' ' | b'|');
         (!self.speech && apart && self.begins_line(start)).then_some(behind)
     }
 
-    /// Returns the end of a date or time that is written with its units: `2026年11月15日`, `18時30分`.
+    /// Returns the end of a date or time that is written with units, such as `2026年11月15日` and `18時30分`.
     fn end_of_date(&self, end: usize) -> usize {
         let mut end = end;
         loop {
@@ -133,7 +135,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Returns the end of the unit that follows a number.
+    /// Returns the end of the unit that follows a number; `None` if there is no unit.
     fn unit(&self, end: usize) -> Option<usize> {
         let rest = self.text.get(end..)?;
         if rest.starts_with('%') {
@@ -151,7 +153,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             .then(|| end + (rest.len() - word.len()) + length)
     }
 
-    /// Returns the start of the label before a number.
+    /// Returns the start of the label before a number; `None` if there is no label.
     fn label(&self, start: usize) -> Option<usize> {
         let (from, to) = self.previous;
         let between = self.text.get(to..start)?;

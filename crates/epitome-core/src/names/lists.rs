@@ -1,6 +1,6 @@
-//! Word lists of the scanner. Without them, and for text in other languages, the shape of a word decides.
+//! Word lists of the scanner. If a word is in none of these lists, the scanner decides by the shape of the word.
 
-/// Words before a number that say what it is.
+/// Words before a number that say what the number identifies.
 #[rustfmt::skip]
 pub(super) const LABELS: [&str; 43] = [
     "account", "apartment", "apt", "build", "case", "code", "column", "error", "exit", "ext", "flight",
@@ -9,7 +9,7 @@ pub(super) const LABELS: [&str; 43] = [
     "sku", "status", "step", "suite", "table", "ticket", "track", "version", "zip",
 ];
 
-/// Words after a number that say what it counts.
+/// Words after a number that say what the number counts or measures.
 #[rustfmt::skip]
 pub(super) const UNITS: [&str; 62] = [
     "%", "EUR", "GB", "GBP", "GHz", "GiB", "Hz", "JPY", "KB", "Kbps", "KiB", "MB", "MHz", "Mbps", "MiB",
@@ -54,12 +54,12 @@ pub(super) const OPENERS: [&str; 168] = [
     "wouldn't", "wow", "yeah", "yep", "yes", "you", "you're", "your", "yup",
 ];
 
-/// Prefixes of hidden files' names.
+/// Prefixes of the names of hidden files.
 pub(super) const HIDDEN: [&str; 8] =
     [".bash", ".cargo", ".config", ".docker", ".env", ".git", ".npm", ".ssh"];
 
-/// Months and days of the week, in lower case. With a number next to them they form a date. Alone they are
-/// not names.
+/// Months, in lower case. Together with a number, a month forms a date. Without a number, months and days of the week
+/// are not names.
 #[rustfmt::skip]
 pub(super) const MONTHS: [&str; 35] = [
     "april", "august", "december", "february", "january", "july", "june", "march", "may", "november",

@@ -1,7 +1,7 @@
 //! Scans a text for names in one pass, run by run.
 //!
-//! A run is a sequence of letters, digits and joints (`.`, `/`, `-`, `@`). Most runs are plain words and are
-//! skipped early. The others are classified by their characters and by the text before and after them.
+//! A run is a sequence of letters, digits and joints (`.`, `/`, `-`, `@`). Most runs are plain words and are skipped
+//! early. The other runs are classified by their characters and by the text before and after them.
 
 use std::sync::LazyLock;
 
@@ -37,10 +37,10 @@ pub(super) struct Scanner<'a, F> {
     pub(super) text: &'a str,
     bytes: &'a [u8],
     pub(super) speech: bool,
-    /// Range of the last run.
+    /// Start and end of the previous run, in bytes.
     pub(super) previous: (usize, usize),
-    /// End of the last reported number or name. A unit that was reported with its number is not reported
-    /// again.
+    /// End of the last reported number or name, in bytes. A unit that was reported together with its number is not
+    /// reported again.
     pub(super) reported_to: usize,
     found: F,
 }
@@ -94,7 +94,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     fn run(&mut self, from: usize) -> usize {
         let mut counts = CharCounts::default();
         let before = from.checked_sub(1).map_or(b' ', |before| self.byte(before));
-        // The `n` of a line break spelled `\\n` does not belong to the word. `</output>` is a tag.
+        // In `\\n`, the spelling of a line break, the `n` does not belong to the word. `</output>` is a tag.
         let from =
             if before == b'\\' && matches!(self.byte(from), b'n' | b't' | b'r') { from + 1 } else { from };
         let from = self.past_line_number(from);
@@ -145,8 +145,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         at.max(from + 1).max(self.reported_to)
     }
 
-    /// Skips the line number in `12-import os`, the form in which tools number lines around search results.
-    /// Returns where the word begins.
+    /// Skips a line number, as in `12-import os`. Tools number the lines around search results in this form. Returns
+    /// the position of the word after the line number.
     fn past_line_number(&self, from: usize) -> usize {
         let digits = self.bytes.iter().skip(from).take_while(|byte| byte.is_ascii_digit()).count();
         let behind = from + digits + 1;
@@ -190,8 +190,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         stop.max(colon + 3)
     }
 
-    /// Removes `.`, `-` and similar characters at both ends of the run, where they only end a sentence or start an
-    /// option.
+    /// Removes `.`, `-` and similar characters at both ends of the run. There, they only end a sentence or start a
+    /// command-line option.
     fn trim(&self, from: usize, to: usize) -> (usize, usize) {
         let (mut start, mut end) = (from, to);
         while start < end && matches!(self.byte(start), b'-' | b'+' | b'@') {
@@ -223,7 +223,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         let letters = lower + upper + high;
         let run = self.slice(start, end);
         if digits > 0 && lower + upper > 0 && high + under + slashes + hyphens == 0 && at.is_none() {
-            // `4.118s`, `0x7f3a`: numbers, not ids.
+            // `4.118s` and `0x7f3a` are numbers, not ids.
             let unit = run.trim_start_matches(|c: char| c.is_ascii_digit() || matches!(c, '.' | ','));
             if run.starts_with("0x") || (unit.len() < run.len() && UNITS.contains(&unit)) {
                 return self.report(start, end, NameKind::Number, true);
@@ -257,8 +257,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             return self.dotted(start, end, run, counts);
         }
         if run.starts_with('.') {
-            // `.env` and `.gitignore` are names. A method call such as `.map` or an extension such as `.py`
-            // is not.
+            // `.env` and `.gitignore` are names. A method call such as `.map` and an extension such as `.py` are not
+            // names.
             if HIDDEN.iter().any(|hidden| run.starts_with(hidden)) {
                 self.report(start, end, NameKind::Path, true);
             }
@@ -278,7 +278,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             if digits + letters >= 4 && high == 0 && !run.contains(',') {
                 self.report(start, end, NameKind::Id, true);
             } else if !self.speech && run.strip_suffix('p').is_some_and(is_range) {
-                // `sed -n '350,380p'`: the range of lines that was read.
+                // In `sed -n '350,380p'`, `350,380p` is the range of lines that was read.
                 self.report(start, end, NameKind::Line, true);
             }
             return;
@@ -307,7 +307,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
         let rooted = run.starts_with(['/', '~', '.']);
         let plain = counts.dots + counts.under + counts.digits + counts.hyphens + counts.upper == 0;
-        // `and/or` is prose, `src/auth` may be either, `src/auth/session` is a path.
+        // `and/or` is prose, `src/auth` may be prose or a path, and `src/auth/session` is a path.
         let media =
             MEDIA.iter().any(|media| run.strip_prefix(media).is_some_and(|rest| rest.starts_with('/')));
         let sure = rooted || !plain || counts.slashes > 1 || media;
@@ -332,7 +332,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
                 && !part.contains('-')
         });
         if words {
-            // A sentence end without a space: `done.Next`.
+            // In `done.Next`, the space after the end of a sentence is probably missing.
             let run_on =
                 self.speech && last.starts_with(|c: char| c.is_ascii_uppercase()) && counts.dots == 1;
             return self.report(start, end, NameKind::Code, !run_on);
@@ -343,9 +343,9 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Reports an error by its name and with its message.
+    /// Reports the name of an error, and then the name together with the error's message.
     fn error(&mut self, start: usize, end: usize) {
-        // In code and in tool output, plain `Error` is a name too.
+        // In code and in tool output, the word `Error` alone is a name too.
         let named = end - start > 5 || (!self.speech && self.byte(start) == b'E');
         if named {
             self.report(start, end, NameKind::Code, true);
@@ -380,7 +380,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
             let Some(rest) = self.text.get(stop..).and_then(|rest| rest.strip_prefix(' ')) else { break };
             let length = rest.find(|c: char| !(is_alphanumeric(c) || c == '-')).unwrap_or(rest.len());
             let Some(next) = rest.get(..length).filter(|next| is_capitalised(next)) else { break };
-            // `I saw Ann And then`: the next sentence is not part of the name.
+            // In `I saw Ann And then`, the next sentence is not part of the name.
             if is_opener(next) && !is_opener(run) {
                 break;
             }
@@ -410,7 +410,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Returns whether a sentence begins here. Any word is capitalised there.
+    /// Returns whether a sentence begins at `start`. At the beginning of a sentence, any word is capitalised.
     fn opens(&self, start: usize) -> bool {
         let before = self.text.get(..start).unwrap_or_default();
         if before.ends_with("\\n") {
@@ -423,7 +423,7 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
         }
     }
 
-    /// Reports the text in quotation marks that are used for names.
+    /// Reports the text between quotation marks of a kind that is used for names.
     fn quoted(&mut self, at: usize, open: char) -> usize {
         let rest = self.text.get(at..).unwrap_or_default();
         let found = QUOTED.captures(rest).and_then(|found| found.iter().skip(1).flatten().next());
@@ -447,8 +447,8 @@ impl<'a, F: FnMut(Name<'a>)> Scanner<'a, F> {
     }
 }
 
-/// Text in the quotation marks of several languages. The length is limited; otherwise a text full of opening
-/// quotation marks would be read to its end once for each mark.
+/// Text in the quotation marks of several languages. The length is limited. Otherwise a text full of opening quotation
+/// marks would be read to its end once for each mark.
 static QUOTED: LazyLock<Regex> = LazyLock::new(|| {
     pattern("^(?:「([^」]{2,60})」|『([^』]{2,60})』|《([^》]{2,60})》|«([^»]{2,60})»|„([^“]{2,60})“)")
 });
@@ -462,10 +462,10 @@ static TITLED: LazyLock<Regex> =
 /// The text after an error's name: an optional code, and the message.
 static MESSAGE: LazyLock<Regex> = LazyLock::new(|| pattern(r"^(?:\[[^\]]{0,15}\])?: ([^\r\n]*)"));
 
-/// Number of bytes before a word in which the start of its line is searched.
+/// Number of bytes before a word that are searched for the start of the line.
 const INDENT: usize = 32;
 
-/// Maximum length of an error message that is included in the name, in bytes.
+/// Maximum length of the part of an error message that is reported as a name, in bytes.
 const ERROR: usize = 70;
 
 /// Returns whether the word typically opens a sentence.

@@ -18,9 +18,10 @@ pub(super) const INSTRUCTIONS: &str = "{instructions}";
 
 /// A prompt with placeholders.
 ///
-/// The placeholders are `{conversation_text}`, which is required, `{previous_summary}`, `{max_words}` and
-/// `{instructions}`. Only these are replaced; any other brace is text. If the placeholder of a value is missing, the
-/// value is still sent: the previous summary before the conversation, the instructions at the end.
+/// The placeholders are `{conversation_text}`, `{previous_summary}`, `{max_words}` and `{instructions}`. Only
+/// `{conversation_text}` is required. Any other text in braces stays unchanged. If `{previous_summary}` is missing, the
+/// previous summary is placed before the conversation. If `{instructions}` is missing, the instructions are placed at
+/// the end.
 ///
 /// ```
 /// use epitome_core::prompt::Template;
@@ -64,8 +65,8 @@ impl Template {
         self.0.contains(place)
     }
 
-    /// Replaces the placeholders in one pass, so inserted text is never searched for placeholders. A line
-    /// that contains only an empty placeholder is removed.
+    /// Replaces the placeholders in one pass. Inserted text is therefore never searched for placeholders. If a line
+    /// contains only a placeholder with an empty value, the line is removed.
     pub(super) fn fill(&self, places: &[(&str, &str)]) -> String {
         let mut out = String::with_capacity(self.0.len());
         let mut rest: &str = &self.0;
@@ -110,19 +111,21 @@ impl FromStr for Template {
 setting::from_text!(Template);
 setting::from_text!(ProfileSetting);
 
-/// The kind of conversation that a prompt is written for.
+/// The kind of conversation for which a prompt is written.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Anything: decisions, shared information, actions taken or planned, what to remember.
+    /// Any conversation. The summary contains decisions, shared information, actions that were taken or planned, and
+    /// facts to remember.
     #[default]
     General,
-    /// Work on code: the task and its progress, decisions, files, commands, errors, failed attempts, next
-    /// steps.
+    /// Work on code. The summary contains the task and its progress, decisions, files, commands, errors, failed
+    /// attempts and next steps.
     Coding,
-    /// Research: the question, sources, findings with their numbers, open points.
+    /// Research. The summary contains the question, the sources, findings with their numbers, and open points.
     Research,
-    /// A support case: the customer, their goal, facts, what was done and promised, what is open.
+    /// A support case. The summary contains the customer, the customer's goal, facts, actions, promises and open
+    /// points.
     Support,
 }
 
@@ -140,12 +143,14 @@ impl Profile {
         })
     }
 
-    /// Guesses the profile from the messages' outlines, without their text. Set the profile explicitly if you
-    /// know it.
+    /// Guesses the profile from the outlines of the messages, without reading their text. If you know the profile, set
+    /// it explicitly.
     ///
-    /// If at least half of the messages contain tool calls or results, the profile is research or coding. Long answers
-    /// to few calls mean research, and anything else means coding. Many short turns with occasional tool calls mean
-    /// support. In all other cases the profile is general.
+    /// If at least half of the messages contain tool calls or results, the profile is research or coding. It is
+    /// research if the results are long and few. Otherwise it is coding.
+    ///
+    /// If fewer messages contain tool calls or results, the profile is support or general. It is support if there are
+    /// several short turns and some tool calls. Otherwise it is general.
     ///
     /// ```
     /// use epitome_testkit::drawing::outlines;
@@ -197,7 +202,7 @@ impl fmt::Display for Profile {
     }
 }
 
-/// A profile setting: one of the profiles, or `auto`, which guesses it from the messages.
+/// A profile setting: one of the profiles, or `auto`. With `auto`, the profile is guessed from the messages.
 ///
 /// ```
 /// use epitome_core::prompt::{Profile, ProfileSetting};

@@ -1,4 +1,4 @@
-//! Renders a conversation as lines with their speakers, shortened to a token budget.
+//! Renders a conversation as lines, each with its speaker. The lines are shortened to a token budget.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -10,10 +10,10 @@ use crate::num::largest;
 use crate::redact::redact;
 use crate::tokens::Counter;
 
-/// Maximum tokens of one tool output or one call's arguments that a summarizer reads.
+/// Maximum number of tokens that a summarizer reads of one tool output or of one call's arguments.
 const MOST_OUTPUT: Tokens = 1_500;
 
-/// Tool outputs are shortened to this many tokens before any speaker's text is shortened.
+/// Tool outputs are shortened to this number of tokens before any text of a speaker is shortened.
 const LEAST_OUTPUT: Tokens = 90;
 
 /// Tags that mark the start and end of a block: the tags of the prompt, and the tag around a summary in a context.
@@ -23,11 +23,11 @@ const TAGS: [&str; 3] = ["conversation", "previous_summary", "summary"];
 struct Line<'a> {
     label: String,
     text: Cow<'a, str>,
-    /// Whether a program wrote the text. Such text is shortened first.
+    /// Whether the text is a tool output or the arguments of a call. Such text is shortened first.
     output: bool,
 }
 
-/// A conversation line by line, not yet shortened.
+/// The lines of a conversation, not yet shortened.
 pub(super) struct Transcript<'a>(Vec<Line<'a>>);
 
 impl<'a> Transcript<'a> {
@@ -69,7 +69,7 @@ impl<'a> Transcript<'a> {
         while outputs > LEAST_OUTPUT && sum(outputs, Tokens::MAX) > left {
             outputs = (outputs / 2).max(LEAST_OUTPUT);
         }
-        // Largest size per text at which all texts together fit.
+        // The largest size per text at which all texts together fit.
         let mut most = Tokens::MAX;
         if sum(outputs, most) > left {
             let whole = usize::try_from(left).unwrap_or(usize::MAX);
@@ -99,7 +99,7 @@ impl<'a> Transcript<'a> {
     }
 }
 
-/// Returns the tokens of a line. Estimates them if the line is too long to be shown completely anyway.
+/// Returns the number of tokens of a line. If the line is too long to be shown completely, the number is an estimate.
 fn size(line: &Line<'_>, room: Tokens, counter: &Counter) -> Tokens {
     let bytes = line.text.len() as u64;
     let most = if line.output { room.min(MOST_OUTPUT) } else { room };
@@ -203,16 +203,18 @@ fn escaped(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Returns whether one of the reserved tags follows a `<`, in any spelling.
+/// Returns whether the text after a `<` starts with a reserved tag, in any spelling.
 pub(crate) fn is_tag(rest: &str) -> bool {
-    // A tag with many spaces is not recognised, because searching through the spaces would take time on each call.
+    // Only the first 16 characters are searched for the name of the tag. Otherwise a text with many spaces would take
+    // too long.
     let blank = |c: char| c.is_whitespace() || c == '/';
     let skipped: usize = rest.chars().take(16).take_while(|c| blank(*c)).map(char::len_utf8).sum();
     let name = rest.get(skipped..).unwrap_or("");
     TAGS.iter().any(|tag| name.get(..tag.len()).is_some_and(|start| start.eq_ignore_ascii_case(tag)))
 }
 
-/// Returns whether a line starts like a transcript line: `[12] `, or `user: ` for messages without numbers.
+/// Returns whether a line starts like a transcript line: with `[12] `, or with `user: ` if the messages have no
+/// numbers.
 fn is_label(rest: &[u8]) -> bool {
     if matches!(rest, [b'[', digit, ..] if digit.is_ascii_digit()) {
         return true;
@@ -221,7 +223,7 @@ fn is_label(rest: &[u8]) -> bool {
         let name = rest.get(..speaker.len()).unwrap_or_default();
         name.eq_ignore_ascii_case(speaker.as_bytes()) && matches!(rest.get(name.len()), Some(b':' | b' '))
     };
-    // A label is short. A line whose first colon comes late is a sentence.
+    // A label is short. If the first colon of a line comes late, the line is a sentence and not a label.
     let labelled = || rest.iter().take(200).take_while(|byte| **byte != b'\n').any(|byte| *byte == b':');
     SPEAKERS.iter().any(said) && labelled()
 }

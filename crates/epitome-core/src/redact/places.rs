@@ -1,14 +1,14 @@
 //! Finds the places where a secret could be, and decides which places contain a secret.
 //!
-//! Some secrets are recognised by their shape: a prefix, a header, a URL, a check digit. Others are
-//! recognised by the name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone
-//! is not enough, because programs, manuals and people often mention passwords. So the value is examined too,
-//! more strictly if the notation is looser. In `PASSWORD=...` nearly any value is a secret; in a sentence only a
-//! value that cannot be a plain word.
+//! Some secrets are recognised by their shape: a prefix, a header, a URL, a check digit. Others are recognised by the
+//! name before them: `PASSWORD=`, `"api_key": `, `--token `, `my password is`. A name alone is not enough, because
+//! programs, manuals and people often mention passwords. Therefore the value is examined too. The examination is
+//! stricter if the notation is looser. After `PASSWORD=`, nearly any value counts as a secret. In a sentence, only a
+//! value that cannot be a plain word counts as a secret.
 //!
-//! A place without a secret is searched again from its second byte on. Therefore the pattern reads only a
-//! little beyond the start of a place, and the examined part of the value has a maximum length. This keeps
-//! the time linear in the length of the text.
+//! If a place contains no secret, the search continues at its second byte. To keep the running time linear in the
+//! length of the text, the pattern reads only a little beyond the start of a place. For the same reason, the examined
+//! part of a value has a maximum length.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -54,7 +54,7 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
         \[redacted: (?: key | token | password | card ) \]
       | (?: \b | _ ) (?i: orders? | ids? | invoice | tracking | ticket | ref | reference | case | timestamp | ts
             | seq | isbn | imei | sku )
-        # At least as many digits as a card number: shorter numbers cannot be one.
+        # At least as many digits as a card number: shorter numbers are not card numbers.
         (?: [^a-zA-Z0-9\n,;]+ (?i: number | no ) )? [^a-zA-Z0-9\n,;]* \d (?: [\ -]? \d ){12,}
     )
 
@@ -77,8 +77,8 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
   | (?<end> -----END\ [A-Z\d\ ]* PRIVATE\ KEY [A-Z\ ]* ----- )
   | (?<address> :// ) [^\s"'`<>\\/?\#]* [@:]
 
-    # A number in one piece or in groups that is not part of a longer token. A dash before a secret also precedes its
-    # marker.
+    # A number in one piece or in groups that is not part of a longer token. The token may continue with a dash and a
+    # secret, or with a dash and the marker of a secret.
   | (?: ^ | [^\w\-./@,+\ ] | (?: ^ | \W ) [-./@,+] | (?: ^ | \D ) \  )
     (?<card> [2-6] \d{12,18} | [2-6] \d{3} (?:
         (?: \ \d{4} ){2} (?: \ \d+ ){1,2} | \ \d{6} \ \d+ | (?: -\d{4} ){2} (?: -\d+ ){1,2} | -\d{6} -\d+ ) )
@@ -91,7 +91,7 @@ pub(super) static PLACES: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Returns the secret at a place, if there is one.
+/// Returns the secret at a place, or `None` if the place contains no secret.
 pub(super) fn secret(text: &[u8], place: &Captures<'_>) -> Option<Secret> {
     let whole = place.get_match();
     let groups = PLACES.capture_names().zip(place.iter());
@@ -143,8 +143,8 @@ fn start(text: &[u8], most: usize) -> &[u8] {
 /// Maximum number of bytes of a value that are read to decide whether it is a secret.
 const MOST_JUDGED: usize = 256;
 
-/// Returns the end of a provider's key. `from` is the end of the key's prefix. If `joined` is true, `-` and `_` belong
-/// to the key.
+/// Returns the end of a provider's key, or `None` if the text is not a key. `from` is the end of the key's prefix. If
+/// `joined` is true, `-` and `_` belong to the key.
 fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     let body = text.get(from..)?;
     let own = |byte: &u8| byte.is_ascii_alphanumeric() || (joined && matches!(byte, b'-' | b'_'));
@@ -153,8 +153,9 @@ fn prefixed(text: &[u8], from: usize, joined: bool) -> Option<usize> {
     is_random(start(near, length(near))).then(|| from + length(body))
 }
 
-/// Returns whether the text looks randomly generated: it contains digits, and a piece that is too long for a word. For
-/// the beginning of a text, the result is the same as for the whole text, or `false`.
+/// Returns whether the text looks randomly generated. Such a text contains digits, and a piece that is too long for a
+/// word. If only the beginning of a text is passed, the result may be `false` although it is `true` for the whole text.
+/// The opposite never happens.
 fn is_random(body: &[u8]) -> bool {
     let long = body.split(|byte| matches!(byte, b'-' | b'_')).any(|piece| piece.len() >= 8);
     long && body.iter().any(u8::is_ascii_digit)
@@ -163,9 +164,9 @@ fn is_random(body: &[u8]) -> bool {
 /// Maximum distance between the header and the footer of a private key, in bytes.
 const LONGEST_KEY: usize = 16 << 10;
 
-/// Matches the rest of a private key after its header. If the footer is missing, it matches the lines that look like
-/// key lines: they contain only characters of keys, and too many for a word. Backslashes are included because line ends
-/// are written as `\n` in JSON.
+/// Matches the rest of a private key after its header. If the footer is missing, the pattern matches the lines that
+/// look like lines of a key. Such a line contains only characters of keys, and is longer than a word. Backslashes
+/// are included because line ends are written as `\n` in JSON.
 static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: (?: [^-] | -{1,4} [^-] )* -----END\  [A-Z\d\ ]* -{0,5}
@@ -177,10 +178,11 @@ static KEY_BODY: LazyLock<Regex> = LazyLock::new(|| {
 static KEY_BEFORE: LazyLock<Regex> =
     LazyLock::new(|| pattern(r"(?-u)[A-Za-z\d+/=\\]{20,}[A-Za-z\d+/=\\\s]*$"));
 
-/// Maximum length of a URL that is read, in bytes.
+/// Maximum number of bytes that are read of a URL.
 const LONGEST_ADDRESS: usize = 512;
 
-/// A URL that contains a token or a password. A slash in a password should be escaped, but often is not.
+/// A URL that contains a token or a password. A slash in a password should be escaped, but people often do not escape
+/// it.
 static ADDRESS: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r#"(?x-u) ^ :// (?: (?<token> \w{16,} )
@@ -210,8 +212,8 @@ fn address(text: &[u8], at: usize) -> Option<Secret> {
     group.map(|found| (at + found.start()..at + found.end(), mark))
 }
 
-/// Returns whether a number is a card number. It must have 13 to 19 digits, without spaces or in the groups that cards
-/// use, a recognised issuer and the right check digit.
+/// Returns whether a number is a card number. A card number has 13 to 19 digits, a recognised issuer and the right check
+/// digit. Its digits are written without spaces or in the groups that cards use.
 fn is_card(number: &[u8]) -> bool {
     let groups: Vec<usize> = number.split(|byte| !byte.is_ascii_digit()).map(<[u8]>::len).collect();
     let grouped = matches!(*groups, [_] | [4, 4, 4, 1 | 4] | [4, 4, 4, 4, 1..=3] | [4, 6, 4 | 5]);
@@ -234,8 +236,8 @@ fn is_card(number: &[u8]) -> bool {
     grouped && issued && doubled.sum::<u32>().is_multiple_of(10)
 }
 
-/// Returns the range of the value that starts here if it is a secret. Only its beginning is examined, and a
-/// value that contains a marker is never a secret.
+/// Returns the range of the value that starts at `at`, or `None` if the value is not a secret. Only the beginning of
+/// the value is examined. A value that contains a marker is never a secret.
 fn examined(
     text: &[u8],
     at: usize,
@@ -250,7 +252,7 @@ fn examined(
     Some(at + whole.start..at + whole.end)
 }
 
-/// Returns the secret after a name and its separator. The core of the name is its last word.
+/// Returns the secret after a name and its separator. `core` is the last word of the name.
 fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Secret> {
     let to = place.name("close")?.start();
     let first = text.get(..core.start())?.iter().rposition(|byte| !is_in_name(*byte)).map_or(0, |at| at + 1);
@@ -270,7 +272,7 @@ fn named(text: &[u8], place: &Captures<'_>, core: Match<'_>) -> Option<Secret> {
     let secret = |value: &[u8], quoted| {
         !(folder && matches!(value, [b'/' | b'~' | b'.', ..])) && is_secret(class, notation, quoted, value)
     };
-    // The opening quote is before the scheme, the closing quote after the value.
+    // If the value is quoted, the opening quote is before the scheme, and the closing quote is after the value.
     let range = examined(text, scheme.map_or(value, |scheme| scheme.end()), is_in_query(before), secret)?;
     Some((range, if basic { PASSWORD } else { class.mark() }))
 }
@@ -281,7 +283,7 @@ fn notation(text: &[u8], place: &Captures<'_>, before: &[u8], shouted: bool) -> 
     let quoted_name = place.name("close").is_some_and(|close| !close.is_empty());
     let flag = before.ends_with(b"-");
     let sign = place.name("sign").map(|sign| sign.as_bytes());
-    // `DB_PASS=...` and `"pass": ...` are names of passwords. `PASS: ...` is a line printed by a test runner.
+    // `DB_PASS=...` and `"pass": ...` contain passwords. `PASS: ...` is a line that a test runner prints.
     let reports = has("pass") && !quoted_name && (sign != Some(b"=") || !has("under"));
     if has("unlike") || (sign.is_none() && !has("name")) || reports {
         return None;
@@ -316,7 +318,7 @@ fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
 }
 
-/// Returns the kind of secret that a name describes, by the last word of the name. `None` if the name does
+/// Returns the kind of secret that a name describes. The last word of the name decides. Returns `None` if the name does
 /// not describe a secret.
 fn classify(text: &[u8], shouted: bool) -> Option<Class> {
     let (before, last) = last_word(text);
@@ -344,8 +346,8 @@ fn classify(text: &[u8], shouted: bool) -> Option<Class> {
     }
 }
 
-/// Returns the text before the last word, and that word. Works for `accessToken`, `access_token` and `access
-/// token`.
+/// Returns the text before the last word, and that word. The function also separates the words of `accessToken`,
+/// `access_token` and `access token`.
 fn last_word(text: &[u8]) -> (&[u8], &[u8]) {
     let between = |byte: &u8| byte.is_ascii_digit() || matches!(byte, b'-' | b'_' | b'.');
     let end = match text {

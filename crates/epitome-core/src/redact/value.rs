@@ -8,17 +8,16 @@ use regex::bytes::Regex;
 use super::{KEY, PASSWORD, TOKEN, contains};
 use crate::pattern::pattern;
 
-/// How a name and its value are written.
+/// The notation in which a name and its value are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Notation {
-    /// `NAME=value`, `?name=value`, `--name=value`: forms made for values.
+    /// `NAME=value`, `?name=value` or `--name=value`. These forms are used to set a value.
     Tight,
-    /// `name: value`, `name = value`, `--name value`, `<name>value`: forms that also occur in code and
-    /// manuals.
+    /// `name: value`, `name = value`, `--name value` or `<name>value`. These forms also occur in code and manuals.
     Loose,
     /// `the name is value`.
     Prose,
-    /// `with name value`: no separator.
+    /// `with name value`. There is no separator between the name and the value.
     Adjacent,
 }
 
@@ -28,7 +27,7 @@ pub(super) enum Class {
     Password,
     Token,
     Key,
-    /// Any key. Only the value shows whether the key is secret.
+    /// Any other key. Only the value shows whether the key is secret.
     SomeKey,
 }
 
@@ -42,9 +41,9 @@ impl Class {
     }
 }
 
-/// Returns the range of the value at the start of a text, and whether it is quoted. A quoted value ends at
-/// the closing quote, any other at whitespace or a similar character. Scripts without spaces and typographic
-/// quotes and dots also end it.
+/// Returns the range of the value at the start of a text, and whether the value is quoted. A quoted value ends at the
+/// closing quote. Any other value ends at whitespace or a similar character. It also ends at a character of a script
+/// without spaces, and at a typographic quote or dot.
 pub(super) fn value(text: &[u8], in_query: bool) -> Option<(Range<usize>, bool)> {
     let from = match text {
         [b'\\' | b'b' | b'r' | b'f' | b'u' | b'@', b'"' | b'\'', ..] => 2,
@@ -81,7 +80,7 @@ struct ValueShape {
     capital: usize,
     digits: usize,
     spaces: usize,
-    /// Characters that words rarely contain: `!@#$` and similar.
+    /// Number of characters that words rarely contain, such as `!@#$`.
     odd: usize,
 }
 
@@ -128,8 +127,8 @@ fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &Valu
         return notation == Notation::Tight && shape.length >= 20 && shape.digits > 1 && shape.letters() > 1;
     }
     if shape.letters() == 0 && shape.odd == 0 {
-        // After `token` and `key`, a plain number is usually a count, a date or a size. So a plain number is only
-        // accepted as a password.
+        // After `token` and `key`, a plain number is usually a count, a date or a size. Therefore a plain number is
+        // accepted only as a password.
         let least = if notation == Notation::Tight || quoted { 4 } else { 6 };
         let number = class == Class::Password && shape.digits == shape.length && shape.digits >= least;
         return number && notation != Notation::Adjacent;
@@ -139,7 +138,7 @@ fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &Valu
         return false;
     }
     if shape.spaces > 0 {
-        // A passphrase: few words, with a digit and an unusual character.
+        // A passphrase has few words, with a digit and an unusual character.
         return class == Class::Password && shape.spaces < 3 && shape.odd > 0 && shape.digits > 0;
     }
     match notation {
@@ -156,8 +155,8 @@ fn has_secret_shape(class: Class, notation: Notation, quoted: bool, shape: &Valu
 }
 
 /// Placeholders that are written instead of a secret: `${PASSWORD}`, `<your-key>`, `required`, `None`. The list
-/// contains words that would otherwise count as secrets: words with a digit, and plain words for places where any word
-/// counts.
+/// contains only words that would otherwise count as secrets. These are words with a digit, and plain words for
+/// notations in which any word counts as a secret.
 static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?ix-u) ^ (?: [<{\[(] | \$[{(<] | \$[a-z_]\w*$ | ![a-z_]+$ | %\w+%$ | %[sdvq{]$ | %\(
@@ -174,11 +173,11 @@ static PLACEHOLDER: LazyLock<Regex> = LazyLock::new(|| {
     )
 });
 
-/// Words that suggest a placeholder if the value contains no digit. These values contain a digit and are secrets:
-/// `Example2024!`, `abc_here_9f8e7d`.
+/// If a value contains one of these words and no digit, it is a placeholder. These values contain a digit and are
+/// secrets: `Example2024!`, `abc_here_9f8e7d`.
 static PLACEHOLDER_WORDS: LazyLock<Regex> = LazyLock::new(|| pattern("(?i-u)example|xxxx|_here"));
 
-/// The secret's own name as its value: `password = new_password`, `"token": "token"`.
+/// The name of a secret as part of its value: `password = new_password`, `"token": "token"`.
 static OWN_NAME: LazyLock<Regex> =
     LazyLock::new(|| pattern("(?i-u)password|passwd|passwort|secret|token|api_key|apikey"));
 
@@ -191,12 +190,12 @@ pub(super) fn is_placeholder(value: &[u8], class: Class) -> bool {
         // A URL is not a secret. A password inside it is found separately.
         || (class != Class::Password && contains(value, "://"))
         || (!digits && PLACEHOLDER_WORDS.is_match(value))
-        // A password may contain its own name: people choose `password1`.
+        // A password with a digit may contain its own name, because people choose passwords such as `password1`.
         || (value.len() < 24 && (!digits || class != Class::Password) && OWN_NAME.is_match(value))
 }
 
-/// Program code that is written instead of a value: a call, an index, a chain of names, a hexadecimal number, or a name
-/// in a notation that only programs use: `MAX_RETRIES_3`, `_unused`, `type_5`.
+/// Program code that is written instead of a value: a call, an index, a chain of names, or a hexadecimal number. Names
+/// in a notation that only programs use also count as code: `MAX_RETRIES_3`, `_unused`, `type_5`.
 static CODE: LazyLock<Regex> = LazyLock::new(|| {
     pattern(
         r"(?x-u) ^ (?: [A-Za-z_]\w* !? [(\[] | [A-Za-z_]\w* !\{ | [A-Za-z_]+ (?: \. | :: | -> | \?\. ) [A-Za-z_] | &

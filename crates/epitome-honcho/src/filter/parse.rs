@@ -1,5 +1,5 @@
-//! Parses JSON into a tree of conditions. Invalid filters are refused here, by name, so that applying a filter cannot
-//! fail.
+//! Parses a filter from JSON into a tree of conditions. Refuses an invalid filter with an error that names the invalid
+//! part. So applying a parsed filter cannot fail.
 
 use std::cmp::Ordering;
 
@@ -9,24 +9,25 @@ use super::{Condition, FilterFields, Relation};
 use crate::iso_time::IsoTime;
 use crate::validate::clipped;
 
-/// Maximum depth of nested dicts: deeper than real filters, and small enough for the stack.
+/// Maximum depth of nested dicts. Real filters are less deep, and this depth is small enough for the stack.
 const MAX_DEPTH: usize = 16;
 
-/// Maximum number of values in a filter, each of which may be compared with every item.
+/// Maximum number of values in a filter. Each value may be compared with every item.
 const MAX_VALUES: usize = 1_000;
 
-/// Maximum number of searches within texts, which take far longer than comparisons.
+/// Maximum number of operators `contains` and `icontains` in a filter. These operators search within texts, which takes
+/// far longer than a comparison.
 const MAX_TEXT_SEARCHES: usize = 32;
 
 /// Maximum number of characters of an unknown name that an error repeats.
 const MAX_NAME_CHARS: usize = 64;
 
-/// Fields that contain JSON of the caller.
+/// Fields that contain any JSON that the caller has stored.
 const JSON_FIELDS: [&str; 2] = ["metadata", "configuration"];
 
 const OPERATORS: [&str; 8] = ["gt", "gte", "lt", "lte", "ne", "in", "contains", "icontains"];
 
-/// The type of a field, which determines the conditions it may have.
+/// The type of a field. The type determines which conditions are valid for the field.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldType {
     Plain,
@@ -35,8 +36,8 @@ enum FieldType {
 }
 
 impl Condition {
-    /// Parses a filter for items with these fields. If it is invalid, returns a message that says what is wrong and
-    /// where. `null` and `{}` are the filter that matches everything.
+    /// Parses a filter for items with these fields. `null` and `{}` match everything. If the filter is invalid, returns
+    /// an error text that names what is wrong and where.
     pub(in super::super) fn parse(filters: &Value, fields: FilterFields) -> Result<Self, String> {
         let mut texts = 0;
         check_size(filters, 1, &mut MAX_VALUES.clone(), &mut texts)?;
@@ -53,8 +54,10 @@ impl Condition {
     }
 }
 
-/// Refuses a filter that is too deep or too large, before anything is built from it. Counts the searches within texts.
-/// The limit on depth limits this recursion too. A list in a dict does not count as a level, but its items do.
+/// Refuses a filter that is too deep or has too many values, before any condition is built from the filter. Adds the
+/// number of searches within texts to `texts`. The limit on depth also limits the recursion of this function.
+///
+/// A list that is an entry of a dict does not count as a level, but dicts and lists inside this list do.
 fn check_size(value: &Value, depth: usize, left: &mut usize, texts: &mut usize) -> Result<(), String> {
     if depth > MAX_DEPTH {
         return Err(format!("filters are nested deeper than {MAX_DEPTH} levels; use fewer levels"));
@@ -97,7 +100,7 @@ fn parse_dict(entries: &Map<String, Value>, fields: FilterFields) -> Result<Cond
 
 /// Reads the list under `AND`, `OR` or `NOT`.
 fn parse_list(name: &str, value: &Value, fields: FilterFields) -> Result<Vec<Condition>, String> {
-    let wrong = || format!("`{name}` takes a list of dicts, each a filter of its own");
+    let wrong = || format!("`{name}` takes a list of dicts, and each dict is a filter");
     let list = value.as_array().ok_or_else(wrong)?;
     list.iter().map(|value| parse_dict(value.as_object().ok_or_else(wrong)?, fields)).collect()
 }
@@ -116,13 +119,13 @@ fn parse_field(name: &str, value: &Value, fields: FilterFields) -> Result<Condit
         _ => FieldType::Plain,
     };
     if field_type == FieldType::Json && !value.is_object() && !is_wildcard(value) {
-        return Err(format!("`{name}` takes a dict of what it must contain"));
+        return Err(format!("`{name}` takes a dict of the entries that it must contain"));
     }
     let condition = parse_condition(name, value, field_type)?;
     Ok(condition.of_field(if fields.id_aliases.contains(&name) { "id" } else { name }))
 }
 
-/// Reads the condition at one location. `path` is the path from the field down, for error messages.
+/// Parses the condition on one value. `path` is the path from the field down to this value, for error messages.
 fn parse_condition(path: &str, value: &Value, field_type: FieldType) -> Result<Condition, String> {
     let Value::Object(entries) = value else { return parse_equality(path, value, field_type) };
     let operators = entries.keys().filter(|name| OPERATORS.contains(&name.as_str())).count();
@@ -138,7 +141,7 @@ fn parse_condition(path: &str, value: &Value, field_type: FieldType) -> Result<C
         return entries.iter().map(entry).collect::<Result<_, _>>().map(Condition::all);
     }
     if entries.is_empty() {
-        return Err(format!("`{path}` takes a value, or a dict of operators; this one is empty"));
+        return Err(format!("`{path}` takes a value, or a dict of operators; this dict is empty"));
     }
     let operator = |(name, value): (&String, &Value)| parse_operator(path, name, value, field_type);
     entries.iter().map(operator).collect::<Result<_, _>>().map(Condition::all)
@@ -187,7 +190,7 @@ fn parse_operator(path: &str, name: &str, value: &Value, field_type: FieldType) 
     }
 }
 
-/// Reads a value that must be equal. Names of a dict in it are never operators.
+/// Parses a value that must be equal. If this value contains dicts, their names are never operators.
 fn parse_equality(path: &str, value: &Value, field_type: FieldType) -> Result<Condition, String> {
     match (field_type, value) {
         _ if is_wildcard(value) => Ok(Condition::anything()),

@@ -1,37 +1,39 @@
-//! The faults of a request, each with its location, in the wording that Honcho's clients expect.
+//! The faults of a request. Each fault has a location, and a message in the wording that Honcho's clients expect.
 //!
-//! An error repeats the faulty value, so that the caller can find it, but only a line or two of it, and it limits the
-//! number of faults. The code that finds a fault sees only the value. Its callers add the steps of the path, from the
-//! inside out.
+//! A fault repeats the faulty value, so that the caller can find the value in the request. Long values are shortened to
+//! a line or two. An error contains a limited number of faults.
+//!
+//! The code that detects a fault sees only the value, and not the value's location. The calling functions add the
+//! location step by step, from the inside out.
 
 use std::collections::VecDeque;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// A fault and its location, serialized as FastAPI does.
+/// A fault and its location. The serialized form is the same as in FastAPI, the web framework of Honcho.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 struct Fault {
-    /// The kind of fault, a word that programs compare.
+    /// The kind of fault: a word that programs can compare.
     #[serde(rename = "type")]
     kind: &'static str,
     /// The message for people.
     msg: String,
-    /// The bounds that were exceeded.
+    /// Details for programs, such as the bounds that the value exceeds.
     #[serde(skip_serializing_if = "Option::is_none")]
     ctx: Option<Value>,
-    /// Its location: names and indexes, from the outside in.
+    /// The location of the faulty value: names and indexes, from the outside in.
     loc: VecDeque<Value>,
     /// The value at this location, shortened.
     input: Value,
 }
 
-/// Why a request is refused: the `detail` of a 422. Contains at least one fault.
+/// The faults for which a request is refused. They become the `detail` of a 422 response.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct Faults {
     found: Vec<Fault>,
-    /// Their size as JSON, in bytes.
+    /// The size of the faults as JSON, in bytes.
     #[serde(skip)]
     size: usize,
     /// Whether a fault was left out.
@@ -39,10 +41,10 @@ pub(crate) struct Faults {
     full: bool,
 }
 
-/// Maximum number of faults listed: a caller who fixes these will see the others.
+/// Maximum number of faults that an error lists. A caller who fixes these faults sees the others in the next error.
 const MAX_FAULTS: usize = 100;
 
-/// Maximum size of an error in bytes.
+/// Maximum size of the faults of an error as JSON, in bytes.
 const MAX_BYTES: usize = 16 << 10;
 
 impl Faults {
@@ -71,8 +73,9 @@ impl Faults {
         Self::new(of, "missing", "Field required")
     }
 
-    /// Returns a fault for a `created_at` that is not a time, of a message in a list or of an upload. Its whole path is added
-    /// here, because the code that parses the time does not read the body.
+    /// Returns a fault for a `created_at` that is not a time. `message` is the index of the message in the request's
+    /// list of messages; `None` if the time is not part of such a list. This function adds the whole path, because the
+    /// code that parses the time does not read the body.
     pub(crate) fn invalid_time(message: Option<usize>, sent: &str) -> Self {
         let why = "ISO 8601 is expected, as in 2026-11-15T02:17:11Z";
         let msg = format!("Input should be a valid datetime or date, {why}");
@@ -84,7 +87,8 @@ impl Faults {
             .within("body")
     }
 
-    /// Returns a fault for a body that is not JSON. The text at that position is not repeated: it could be anything.
+    /// Returns a fault for a body that is not JSON. The location of the fault is a position in the body, in bytes. The
+    /// fault does not repeat the text at this position, because the text could be anything.
     pub(crate) fn no_json(body: &[u8], error: &serde_json::Error) -> Self {
         let before = body.split_inclusive(|byte| *byte == b'\n').take(error.line().saturating_sub(1));
         let place = before.map(<[u8]>::len).sum::<usize>() + error.column().saturating_sub(1);
@@ -120,23 +124,24 @@ impl Faults {
         self.full = self.full || part.full;
     }
 
-    /// Returns the value, if there are no faults.
+    /// Returns the value if there are no faults, otherwise the faults.
     pub(crate) fn finish<T>(self, value: T) -> Result<T, Self> {
         if self.found.is_empty() { Ok(value) } else { Err(self) }
     }
 }
 
-/// Approximate number of bytes of the request that one fault repeats.
+/// Approximate maximum number of bytes of the request that one fault repeats.
 const MAX_INPUT_BYTES: usize = 1_000;
 
 /// Approximate size of a value in bytes, without its text.
 const VALUE_BYTES: usize = 8;
 
-/// Maximum length of a text in characters; longer ones are cut.
+/// Maximum length of a text in a fault, in characters. Longer texts are cut.
 const MAX_TEXT_CHARS: usize = 200;
 
-/// Returns as much of a value as fits: of the same type, with its first items and with shorter texts. A list that is
-/// cut is still a list, as clients that read the error expect.
+/// Returns a shortened copy of a value: with shorter texts, and with as many of the first items as fit into
+/// `bytes_left`. Returns `None` if nothing fits. The copy has the same type as the value, because clients that read the
+/// error expect this type.
 fn shortened(value: &Value, bytes_left: &mut usize) -> Option<Value> {
     let left = bytes_left.checked_sub(VALUE_BYTES);
     *bytes_left = left.unwrap_or(0);
@@ -164,7 +169,7 @@ fn shortened(value: &Value, bytes_left: &mut usize) -> Option<Value> {
     })
 }
 
-/// Cuts a text to this number of characters, and marks the cut.
+/// Cuts a text to this number of characters, and marks the cut with `…`.
 pub(crate) fn clipped(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((end, _)) => text.get(..end).unwrap_or_default().to_owned() + "…",

@@ -1,7 +1,7 @@
-//! Reads what callers attach to workspaces, peers, sessions and messages: metadata and configurations.
+//! Reads the metadata and configurations of workspaces, peers, sessions and messages.
 //!
-//! Both are stored unchanged except for NUL characters, which Epitome's texts do not contain. Both are limited in size,
-//! because many answers contain them.
+//! NUL characters are removed, because Epitome's texts do not contain NUL characters. The size of metadata and
+//! configurations is limited, because many responses contain them.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::fault::Faults;
 use super::values::{ObjectReader, Parsed, any_text, clean, dict, flag, whole};
 
-/// A field of an object, and its reader.
+/// The name of a field, and the function that reads the field's value.
 type FieldReader = (&'static str, fn(&Value) -> Parsed<Value>);
 
 const SHORT: &str = "messages_per_short_summary";
@@ -45,8 +45,8 @@ pub(crate) fn metadata(value: &Value) -> Parsed<Map<String, Value>> {
     Ok(metadata.iter().map(|(name, value)| (clean(name), cleaned(value))).collect())
 }
 
-/// Reads the configuration of a session or a workspace. A `null` field is returned as `null`: it removes the stored
-/// value.
+/// Reads the configuration of a session or a workspace. A field that is `null` stays `null`, because `null` removes the
+/// stored value.
 pub(crate) fn of_session(value: &Value) -> Parsed<Map<String, Value>> {
     configuration(value, ObjectReader::of(value)?, OF_SESSION, true)
 }
@@ -55,7 +55,7 @@ pub(crate) fn of_peer(value: &Value) -> Parsed<Map<String, Value>> {
     configuration(value, ObjectReader::of_any(value)?, &[OBSERVE_ME], false)
 }
 
-/// Reads the configuration of a message. It has no summaries: those belong to sessions.
+/// Reads the configuration of a message. It has no field for summaries, because summaries are configured per session.
 pub(crate) fn of_message(value: &Value) -> Parsed<Map<String, Value>> {
     configuration(value, ObjectReader::of(value)?, &[REASONING], false)
 }
@@ -65,8 +65,8 @@ pub(crate) fn member(value: &Value) -> Parsed<Value> {
     defined_object(value, &[("observe_others", FLAG), OBSERVE_ME])
 }
 
-/// Reads every field: defined fields with their readers, and the others unchanged, because they may mean something to
-/// the caller. A `null` field is left out unless `nulls`.
+/// Reads all fields of a configuration. Defined fields are read by their readers. Other fields are retained, because
+/// they may have a meaning for the caller. Fields that are `null` are left out, unless `nulls` is true.
 fn configuration(
     value: &Value,
     mut fields: ObjectReader<'_>,
@@ -85,7 +85,8 @@ fn configuration(
     fields.finish(read)
 }
 
-/// Reads only the defined fields: the client refuses an answer that contains others.
+/// Reads only the defined fields. Other fields are left out, because Honcho's client refuses a response that contains
+/// them.
 fn defined_object(value: &Value, defined: &[FieldReader]) -> Parsed<Value> {
     let mut fields = ObjectReader::of(value)?;
     let read = fields.defined(defined);
@@ -93,7 +94,7 @@ fn defined_object(value: &Value, defined: &[FieldReader]) -> Parsed<Value> {
 }
 
 impl ObjectReader<'_> {
-    /// Reads the defined fields that are there.
+    /// Reads the defined fields that the object contains.
     fn defined(&mut self, defined: &[FieldReader]) -> Map<String, Value> {
         let read = |(name, read): &FieldReader| Some(((*name).to_owned(), self.optional(name, read)?));
         defined.iter().filter_map(read).collect()
@@ -103,7 +104,7 @@ impl ObjectReader<'_> {
 fn summary(value: &Value) -> Parsed<Value> {
     let summary = defined_object(value, SUMMARY)?;
     let every = |name| summary.get(name).and_then(Value::as_i64);
-    // The short summary is written more often than the long one.
+    // As in Honcho, the short summary must be written more often than the long summary.
     match (every(SHORT), every(LONG)) {
         (Some(short), Some(long)) if short >= long => {
             Err(Faults::rule(value, &format!("{SHORT} must be less than {LONG}")))
@@ -112,20 +113,20 @@ fn summary(value: &Value) -> Parsed<Value> {
     }
 }
 
-/// Maximum number of keys, without nested ones.
+/// Maximum number of keys of metadata or a configuration. Keys of nested objects do not count.
 const MAX_KEYS: usize = 100;
 
-/// Maximum depth. An object that contains only plain values has depth 1.
+/// Maximum depth of nested objects and lists. An object that contains only plain values has depth 1.
 const MAX_DEPTH: usize = 5;
 
-/// Maximum size as JSON, in bytes.
+/// Maximum size of metadata or a configuration as JSON, in bytes.
 const MAX_BYTES: usize = 64 << 10;
 
 /// Refuses values that exceed these limits.
 fn check_size(value: &Value) -> Parsed<()> {
     let keys = value.as_object().map_or(0, Map::len);
     let broken = if keys > MAX_KEYS {
-        format!("{keys} keys; at most {MAX_KEYS} are allowed, without nested ones")
+        format!("{keys} keys; at most {MAX_KEYS} are allowed; nested keys do not count")
     } else if is_deeper(value, MAX_DEPTH) {
         format!("nested too deep; at most {MAX_DEPTH} levels of objects and lists are allowed")
     } else if is_longer(value, MAX_BYTES) {
@@ -145,7 +146,8 @@ fn is_deeper(value: &Value, than: usize) -> bool {
     }
 }
 
-/// Serializes the value without storing the output, and stops when it is too long.
+/// Returns whether a value is longer than this number of bytes as JSON. Serializes the value without storing the
+/// output, and stops at this number of bytes.
 fn is_longer(value: &Value, than: usize) -> bool {
     /// A writer that fails after this number of bytes.
     struct Left(usize);
@@ -173,7 +175,8 @@ fn cleaned(value: &Value) -> Value {
     }
 }
 
-/// Removes `null` fields. `null` items of lists stay, because removing one would shift the others.
+/// Removes fields that are `null`. Items of lists that are `null` stay, because a removal would change the positions of
+/// the other items.
 fn without_nulls(value: Value) -> Value {
     match value {
         Value::Object(fields) => {

@@ -1,8 +1,8 @@
-//! Reads single values (texts, numbers, booleans), and objects and lists of them.
+//! Reads single values (texts, numbers, booleans), and objects and lists of such values.
 //!
-//! Texts are accepted for numbers and booleans as far as Honcho accepts them, so query parameters are read in the same
-//! way. Reading continues after a fault, so that a caller sees all faults at once. The result is returned only if there
-//! are none ([`Faults::finish`]).
+//! As in Honcho, some texts are accepted as numbers and booleans. So query parameters, which are texts, are read by the
+//! same functions as bodies. Reading continues after a fault, so that a caller sees all faults at once. A result is
+//! returned only if there are no faults ([`Faults::finish`]).
 
 use std::fmt::Display;
 use std::num::IntErrorKind;
@@ -12,10 +12,10 @@ use serde_json::{Map, Value, json};
 
 use super::fault::{Faults, clipped};
 
-/// The meaning of a value, or its faults.
+/// A parsed value, or the faults of the value.
 pub(crate) type Parsed<T> = Result<T, Faults>;
 
-/// Maximum number of characters of a name in the path of a fault.
+/// Maximum length of a name in the path of a fault, in characters.
 const MAX_NAME_CHARS: usize = 100;
 
 /// Reads an object field by field. Fields that are not read are ignored.
@@ -26,19 +26,19 @@ pub(crate) struct ObjectReader<'a> {
 }
 
 impl<'a> ObjectReader<'a> {
-    /// Reads an object with defined fields.
+    /// Returns a reader for an object with defined fields.
     pub(crate) fn of(value: &'a Value) -> Parsed<Self> {
         let msg = "Input should be a valid dictionary or object to extract fields from";
         let entries = value.as_object().ok_or_else(|| Faults::new(value, "model_attributes_type", msg))?;
         Ok(Self { value, entries, faults: Faults::default() })
     }
 
-    /// Reads an object with any names.
+    /// Returns a reader for an object whose fields may have any names.
     pub(crate) fn of_any(value: &'a Value) -> Parsed<Self> {
         dict(value).map(|entries| Self { value, entries, faults: Faults::default() })
     }
 
-    /// Returns the value of a part. If it has faults, records them and returns `None`.
+    /// Returns the value of a part of the object. If the part has faults, records these faults and returns `None`.
     pub(crate) fn part<T>(&mut self, name: &str, read: Parsed<T>) -> Option<T> {
         read.map_err(|error| self.faults.add(clipped(name, MAX_NAME_CHARS), error)).ok()
     }
@@ -59,7 +59,7 @@ impl<'a> ObjectReader<'a> {
         self.part(name, read(value))
     }
 
-    /// Reads a field that may be missing, but not `null`.
+    /// Reads a field that may be missing, but not `null`. Returns `default` if the field is missing.
     pub(crate) fn or_default<T>(
         &mut self,
         name: &str,
@@ -69,18 +69,18 @@ impl<'a> ObjectReader<'a> {
         self.entries.get(name).and_then(|value| self.part(name, read(value))).unwrap_or(default)
     }
 
-    /// Returns the value, if there are no faults.
+    /// Returns the value if there are no faults, otherwise the faults.
     pub(crate) fn finish<T>(self, read: T) -> Parsed<T> {
         self.faults.finish(read)
     }
 }
 
-/// Reads an object with any names.
+/// Reads an object whose fields may have any names.
 pub(crate) fn dict(value: &Value) -> Parsed<&Map<String, Value>> {
     value.as_object().ok_or_else(|| Faults::new(value, "dict_type", "Input should be a valid dictionary"))
 }
 
-/// Reads a list with a number of items within these bounds.
+/// Reads a list. The number of its items must be within these bounds.
 pub(crate) fn list<T>(
     value: &Value,
     bounds: RangeInclusive<usize>,
@@ -100,7 +100,7 @@ pub(crate) fn list<T>(
         return error("too_short", "at least", "min_length", least);
     }
     if length > most {
-        // The faults of its items are not listed: the caller has to send fewer items anyway.
+        // The faults of the items are not listed, because the caller must send fewer items anyway.
         return error("too_long", "at most", "max_length", most);
     }
     let (mut read, mut faults) = (Vec::with_capacity(length), Faults::default());
@@ -113,18 +113,18 @@ pub(crate) fn list<T>(
     faults.finish(read)
 }
 
-/// Formats `1 item`, `2 items`.
+/// Formats a count of things, such as `1 item` or `2 items`.
 fn count(number: usize, what: &str) -> String {
     if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
-/// Reads a text with a length within these bounds, in Unicode characters as in Python.
+/// Reads a text. Its length must be within these bounds. As in Python, the length is the number of Unicode characters.
 fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Parsed<&str> {
     let Some(text) = value.as_str() else {
         return Err(Faults::new(value, "string_type", "Input should be a valid string"));
     };
     let (least, most) = bounds.into_inner();
-    // Most texts fit by their bytes already, and need not be counted.
+    // A text has at most as many characters as bytes, so the characters of most texts need not be counted.
     if text.len() > most && text.chars().count() > most {
         let msg = format!("String should have at most {}", count(most, "character"));
         return Err(Faults::bound(value, "string_too_long", msg, json!({"max_length": most})));
@@ -136,7 +136,7 @@ fn sized(value: &Value, bounds: RangeInclusive<usize>) -> Parsed<&str> {
     Ok(text)
 }
 
-/// Reads a text with a length within these bounds, and removes NUL characters.
+/// Reads a text and removes its NUL characters. The length of the text must be within these bounds.
 pub(crate) fn text(value: &Value, bounds: RangeInclusive<usize>) -> Parsed<String> {
     sized(value, bounds).map(clean)
 }
@@ -146,7 +146,7 @@ pub(crate) fn any_text(value: &Value) -> Parsed<String> {
     text(value, 0..=usize::MAX)
 }
 
-/// Removes NUL characters: Honcho's database accepts none, and its clients expect this.
+/// Removes NUL characters. Honcho's clients expect this, because Honcho's database cannot store NUL characters.
 pub(crate) fn clean(text: &str) -> String {
     text.replace('\0', "")
 }
@@ -166,13 +166,13 @@ pub(crate) fn name(value: &Value) -> Parsed<String> {
     }
 }
 
-/// Reads a time as text. It is parsed later.
+/// Reads a time as text. The text is parsed later.
 pub(crate) fn time_text(value: &Value) -> Parsed<String> {
     let error = || Faults::new(value, "datetime_type", "Input should be a valid datetime");
     value.as_str().map(str::to_owned).ok_or_else(error)
 }
 
-/// Reads a boolean, also as a word or a number.
+/// Reads a boolean. A word such as `yes`, and the numbers 0 and 1, are also accepted.
 pub(crate) fn flag(value: &Value) -> Parsed<bool> {
     let read = match value {
         Value::Bool(sent) => Some(*sent),
@@ -202,13 +202,13 @@ where
     } else if number <= most {
         Ok(number)
     } else {
-        // NaN is not within any bounds.
+        // This branch also refuses NaN, which is not within any bounds.
         let msg = format!("Input should be less than or equal to {most}");
         Err(Faults::bound(value, "less_than_equal", msg, json!({"le": most.into()})))
     }
 }
 
-/// Reads a number, also if it is written as text.
+/// Reads a number. A number that is written as text is also accepted. The number must be within these bounds.
 pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Parsed<f64> {
     let read = match value {
         Value::Number(sent) => sent.as_f64(),
@@ -219,11 +219,12 @@ pub(crate) fn number(value: &Value, bounds: RangeInclusive<f64>) -> Parsed<f64> 
     within(value, read.ok_or_else(|| Faults::new(value, "float_parsing", msg))?, bounds)
 }
 
-/// Reads an integer, also if it is written as text or has only zeros after the decimal point.
+/// Reads an integer. An integer that is written as text, or has only zeros after the decimal point, is also accepted.
+/// The integer must be within these bounds.
 pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Parsed<i64> {
     let read = match value {
         Value::Number(sent) if sent.is_f64() => whole_fraction(sent.as_f64().unwrap_or(f64::INFINITY)),
-        // Larger than any bound.
+        // An integer that does not fit is larger than every bound.
         Value::Number(sent) => Ok(sent.as_i64().unwrap_or(i64::MAX)),
         Value::String(sent) => whole_text(sent)
             .ok_or(("int_parsing", "Input should be a valid integer, unable to parse string as an integer")),
@@ -232,7 +233,7 @@ pub(crate) fn whole(value: &Value, bounds: RangeInclusive<i64>) -> Parsed<i64> {
     within(value, read.map_err(|(kind, msg)| Faults::new(value, kind, msg))?, bounds)
 }
 
-/// Converts numbers like `10.0`.
+/// Converts a number such as `10.0`. Returns the kind and the message of the fault for a number with a fractional part.
 fn whole_fraction(sent: f64) -> Result<i64, (&'static str, &'static str)> {
     if sent.fract() != 0.0 {
         let msg = "Input should be a valid integer, got a number with a fractional part";
@@ -242,7 +243,8 @@ fn whole_fraction(sent: f64) -> Result<i64, (&'static str, &'static str)> {
     format!("{sent:.0}").parse().map_err(|_| ("int_parsing_size", msg))
 }
 
-/// Parses `10`, ` +10 `, `1_000` or `10.00`. A number that is too large becomes the largest one.
+/// Parses a text such as `10`, ` +10 `, `1_000` or `10.00`. A number that does not fit `i64` becomes the largest or the
+/// smallest `i64`.
 fn whole_text(sent: &str) -> Option<i64> {
     let sent = sent.trim();
     let zeros = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte == b'0');

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use epitome_terminal::cleanup::{self, CleanupGuard};
 
-/// Starts a process that is killed when this process ends.
+/// Starts a child process. As long as the guard exists, a signal that ends this program also kills the child process.
 pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, CleanupGuard)> {
     cleanup::start(|| {
         let process = Arc::new(Mutex::new(command.spawn()?));
@@ -22,7 +22,8 @@ pub(super) fn start(command: &mut Command) -> io::Result<(Arc<Mutex<Child>>, Cle
     })
 }
 
-/// Returns a command that runs this program in a folder, isolated from the user's settings.
+/// Returns a command that runs this program in a folder. The command does not see the user's settings: `HOME` is the
+/// folder, and Epitome's environment variables are removed.
 pub(super) fn own_command(folder: &Path) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.current_dir(folder).env("HOME", folder);

@@ -1,4 +1,5 @@
-//! Measures `epitome condense` as another program uses it: starts the process, passes a request, waits for the result.
+//! Measures `epitome condense` the way other programs use the command: the benchmark starts the process, passes a
+//! request, and waits for the result.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +19,7 @@ use crate::bench::engine::{Folder, OnProgress, Progress, ResultLine, Spread, sho
 /// Size of the request, in bytes.
 const REQUEST_BYTES: u64 = 1_000_000;
 
-/// Target for the median, in milliseconds.
+/// Maximum median duration of `epitome condense`, in milliseconds.
 const TARGET_MILLIS: f64 = 150.0;
 
 /// Durations of the command on a large request, in milliseconds.
@@ -26,9 +27,9 @@ const TARGET_MILLIS: f64 = 150.0;
 pub(super) struct CommandTimes {
     /// Size of the request, in bytes.
     bytes: u64,
-    /// From the start of the process to its end.
+    /// Durations of `epitome condense`, from the start of the process to its end.
     condense: Spread,
-    /// A process that only prints its version.
+    /// Durations of `epitome --version`, which only prints the version.
     start: Spread,
 }
 
@@ -36,7 +37,7 @@ impl CommandTimes {
     pub(super) fn line(&self) -> ResultLine {
         let Self { condense, start, .. } = self;
         let figure = format!(
-            "{:.1} ms (p95 {:.1}); starting alone {:.1} ms",
+            "{:.1} ms (p95 {:.1}); `epitome --version` takes {:.1} ms",
             condense.median, condense.p95, start.median
         );
         let met = condense.median < TARGET_MILLIS;
@@ -49,7 +50,7 @@ impl CommandTimes {
     }
 }
 
-/// Measures this many runs of the command in a folder.
+/// Measures `runs` runs of each command. The files of the commands are in a subfolder of `dir`.
 pub(super) async fn measure(
     dir: &Path,
     runs: usize,
@@ -80,7 +81,7 @@ pub(super) async fn measure(
     Ok(CommandTimes { bytes, condense, start })
 }
 
-/// Runs the command once, with files as input and output.
+/// Runs `epitome ARGUMENT` once, with files as input and output. Returns the duration of the process.
 fn run_once(folder: &Path, argument: &str) -> io::Result<Duration> {
     let answer = if argument == "condense" { "answer.json" } else { "version" };
     let mut command = own_command(folder)?;
@@ -97,7 +98,7 @@ fn run_once(folder: &Path, argument: &str) -> io::Result<Duration> {
     }
 }
 
-/// Returns a chat completions request.
+/// Returns a chat completions request of almost [`REQUEST_BYTES`] bytes.
 fn request() -> String {
     let mut sum = 0;
     let fits = |message: &Message| {

@@ -1,7 +1,7 @@
-//! The baseline of the HTTP benchmarks: the same server without an engine behind it.
+//! The echo server: a server without engine work, as the baseline of the HTTP benchmarks.
 //!
-//! It uses the same connection handling and middleware. So the difference to the real server is the work of the engine
-//! and the serialization of its response.
+//! The echo server handles connections and runs middleware like the real server. So the time difference between the two
+//! servers is the work of the engine and the serialization of the engine's result.
 
 use std::sync::Arc;
 
@@ -21,7 +21,8 @@ use tokio::sync::watch;
 /// Maximum size of a response, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
-/// `epitome bench --echo`: serves until it is killed. The state needs an engine, but no request uses it.
+/// `epitome bench --echo`: serves requests until the process is killed. [`HttpState`] needs an engine, but no request
+/// uses this engine.
 pub(super) async fn run(show: &mut Show) -> Result<(), Failure> {
     let failed = |error| Failure::Failed(format!("cannot listen: {error}"));
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;

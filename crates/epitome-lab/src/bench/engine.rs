@@ -2,22 +2,22 @@
 //! measurements.
 //!
 //! There are six measurements: durable appends, contexts of long sessions, background summaries, memory, counting and
-//! summarizing, and inline lists. [`run`] returns the results; `epitome bench` prints them.
+//! summarizing, and inline lists. [`run`] returns the results; `epitome bench` prints the results.
 //!
-//! Absolute numbers of one machine say little about another. So each measurement alternates with a baseline in the same run,
-//! on the same disk:
+//! The absolute numbers of one machine say little about another machine. So each run also measures baselines, on the
+//! same disk:
 //!
 //! | measurement | baseline |
 //! |---|---|
 //! | [`appends`] | a bare rusqlite loop |
-//! | [`contexts`]: a long session | a short session |
-//! | [`batches`]: summaries that are stored | the same summaries, written in memory |
+//! | [`contexts`] of a long session | contexts of a short session |
+//! | [`batches`]: time to write and store summaries | time to write the same summaries in memory |
 //! | [`local_speed`]: counting and summarizing | the bare tokenizer |
-//! | [`inline`]: a turn | counting the turn's message |
-//! | [`inline`]: a list that is condensed | counting the list |
-//! | [`memory`] | the size of the database |
+//! | [`inline`]: a turn without condensing | counting the tokens of the turn's new message |
+//! | [`inline`]: a turn that condenses the list | counting the tokens of the list |
+//! | [`memory`] of the process | the size of the database file |
 //!
-//! Benchmarks of programs that use an engine, such as the server, use the same messages ([`short_message`]), the same kind of folder
+//! The benchmarks of the server and of the proxy use the same messages ([`short_message`]), the same temporary folder
 //! ([`Folder`]) and the same result type ([`ResultLine`]).
 //!
 //! ```
@@ -71,31 +71,32 @@ pub use nodes::{NodeAppends, NodeContexts, NodeSizes, Nodes, nodes};
 pub use reading::{LocalSpeed, local_speed};
 pub use spread::{Spread, median};
 
-/// How much to measure, and where.
+/// Sizes and folder of the engine's measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// Files are created in a new subfolder and removed afterwards. Appends are measured on the disk of this folder.
+    /// Parent folder of the benchmark's files. The benchmark creates a subfolder and removes the subfolder at the end.
+    /// Appends are measured on the disk of this folder.
     pub dir: PathBuf,
     /// Number of rounds in which the engine and the baseline alternate.
     pub rounds: usize,
-    /// Rows that the engine, and the baseline, append per round.
+    /// Number of rows that the engine appends per round. The baseline appends the same number.
     pub appends: usize,
-    /// Messages in the long session.
+    /// Number of messages in the long session.
     pub long: u64,
     /// Number of requests for each kind of context.
     pub contexts: usize,
     /// Number of batches of 100 messages that are summarized.
     pub batches: usize,
-    /// Messages in the database whose memory is measured.
+    /// Number of messages in the database for the memory measurement.
     pub messages: u64,
-    /// Messages in an inline list.
+    /// Number of messages in an inline list.
     pub list: u64,
-    /// Number of measured turns of the inline list.
+    /// Number of measured turns per inline list.
     pub turns: usize,
 }
 
 impl EngineOptions {
-    /// A short run of about ten seconds.
+    /// Returns the options for a short run of about ten seconds.
     pub fn quick(dir: &Path) -> Self {
         Self {
             dir: dir.to_owned(),
@@ -110,7 +111,8 @@ impl EngineOptions {
         }
     }
 
-    /// A run of about a minute: everything except the million messages.
+    /// Returns the options for a run of about a minute. The database for the memory measurement has 100,000 messages,
+    /// not a million.
     pub fn standard(dir: &Path) -> Self {
         Self {
             rounds: 9,
@@ -124,7 +126,7 @@ impl EngineOptions {
         }
     }
 
-    /// A full run, as described in the documentation.
+    /// Returns the options for a full run, with a database of a million messages.
     pub fn full(dir: &Path) -> Self {
         Self { contexts: 1_000, batches: 100, messages: 1_000_000, ..Self::standard(dir) }
     }
@@ -133,44 +135,44 @@ impl EngineOptions {
 /// Progress of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Progress {
-    /// The current step, in a few words.
+    /// Short name of the current measurement.
     pub stage: &'static str,
-    /// Number of steps done.
+    /// Number of finished steps of this measurement.
     pub done: u64,
-    /// Total number of steps.
+    /// Total number of steps of this measurement.
     pub of: u64,
 }
 
 /// Callback that receives the progress.
 pub type OnProgress<'a> = &'a (dyn Fn(Progress) + Sync);
 
-/// The results.
+/// Results of all measurements of the engine.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct EngineReport {
-    /// Durable appends.
+    /// Results for durable appends.
     pub appends: EngineAppends,
-    /// Contexts of a long and of a short session.
+    /// Results for contexts of a long session and of a short session.
     pub contexts: SessionContexts,
-    /// Background summaries.
+    /// Results for background summaries.
     pub batches: Batches,
-    /// Memory.
+    /// Memory use with a large database.
     pub memory: Memory,
-    /// Counting and summarizing.
+    /// Speed of counting tokens and of summarizing.
     pub reading: LocalSpeed,
-    /// Inline lists.
+    /// Results for inline lists.
     pub inline: Inline,
 }
 
 /// A line of the result table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ResultLine {
-    /// What was measured.
+    /// Name of the benchmark.
     pub name: String,
-    /// The result.
+    /// The result, as text with units.
     pub figure: String,
-    /// The target; empty if there is none.
+    /// The target, as text with units; empty if the benchmark has no target.
     pub target: String,
-    /// Whether the target is met; `None` if there is none or the value could not be measured.
+    /// Whether the result meets the target. `None` if there is no target, or if the value could not be measured.
     pub met: Option<bool>,
 }
 
@@ -193,16 +195,17 @@ impl EngineReport {
         lines
     }
 
-    /// Returns whether every measured target is met.
+    /// Returns whether no result misses its target. Results without a target, and values that could not be measured,
+    /// are ignored.
     pub fn met(&self) -> bool {
         self.lines().iter().all(|line| line.met != Some(false))
     }
 }
 
-/// Runs all measurements. Requires a multi-threaded runtime.
+/// Runs all measurements. Requires Tokio's multi-threaded runtime.
 pub async fn run(options: &EngineOptions, on_progress: OnProgress<'_>) -> Result<EngineReport, Error> {
     let folder = Folder::new(&options.dir)?;
-    // Runs first, because memory that other measurements still use does not belong to the database.
+    // The memory measurement runs first: later, the process would also use memory for the other measurements.
     let memory = memory(folder.path(), options.messages, on_progress).await?;
     Ok(EngineReport {
         appends: appends(folder.path(), options.rounds, options.appends, on_progress).await?,
@@ -210,13 +213,13 @@ pub async fn run(options: &EngineOptions, on_progress: OnProgress<'_>) -> Result
         batches: batches(folder.path(), options.batches, on_progress).await?,
         memory,
         reading: local_speed(options.list, options.rounds, on_progress),
-        // Runs last, because its lists stay in memory.
+        // Inline lists are measured last, because the lists stay in memory.
         inline: inline(options.list, options.turns, on_progress).await?,
     })
 }
 
-/// A temporary folder that is removed when the measurement ends. Its name begins with `epitome-bench-` and the process
-/// id, so that the user can find it after an interrupted run.
+/// A temporary folder that is removed when this value is dropped. The folder's name is `epitome-bench-`, the process id
+/// and a number, so that the user can find the folder after an interrupted run.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -239,7 +242,7 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // A folder that cannot be removed can be found by its name.
+        // Ignores errors: the user can find a remaining folder by its name.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -1,8 +1,9 @@
-//! Measures condensers of other projects and Epitome's on the same lists in the same run.
+//! Measures Epitome's condenser and *peers*, which are condensers of other projects. All condensers get the same
+//! messages in the same run.
 //!
-//! The other condensers are written in Python, so each runs in its own process: `PROGRAM NAME FOLDER`. The folder contains
-//! the plan and the messages. `bench/peers/README.md` describes the program's output; `bench/peers/run` is such a program.
-//! If a peer fails, the others are still measured.
+//! The peers are written in Python, so each peer runs in its own process: `PROGRAM NAME FOLDER`. The folder contains
+//! the plan ([`PeerPlan`]) and the messages. `bench/peers/README.md` describes the output that the program must write.
+//! `bench/peers/run` is such a program. If a peer fails, the other peers are still measured.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,20 +22,20 @@ use crate::bench::engine::{Folder, OnProgress, Progress, Spread, agent_message};
 mod epitome_condenser;
 mod process;
 
-/// The peers, by their argument for the program and their display name.
+/// For each peer, its name in the program's arguments and its title in the table.
 const PEERS: [(&str, &str); 3] =
     [("langchain", "LangChain"), ("openhands", "OpenHands"), ("trpc-agent", "tRPC-Agent")];
 
-/// Messages per turn: a question of the user, a tool call, its result, and the reply.
+/// Number of messages per turn: the user's question, a tool call, the call's result, and the agent's reply.
 const TURN: u64 = 4;
 
-/// The text that the fake model returns immediately as every summary.
+/// The text of every summary. A peer's fake model returns this text immediately.
 const SUMMARY: &str = "The user wants to know about orders that have not arrived. The agent looked each of them up: all have \
     left the depot and are with their carriers, and the customers were informed. Nothing was promised beyond that, and no \
     order has been cancelled. Open are the newest orders, which the user mentioned last. The next agent should look them up \
     before answering, name the carrier, and inform the customer of the day.";
 
-/// The plan, and where it runs.
+/// The plan, the folder for the files, and the timeout.
 pub(super) struct PeerOptions {
     pub(super) dir: PathBuf,
     pub(super) plan: PeerPlan,
@@ -42,26 +43,30 @@ pub(super) struct PeerOptions {
     pub(super) timeout: Duration,
 }
 
-/// The plan, in the format that the peers read.
+/// The plan: what each condenser plays. The peers read the plan as JSON.
+///
+/// There are two measurements. In the first measurement, lists of several lengths grow turn by turn and are never
+/// condensed. In the second measurement, a session is played from its first message, and its list is condensed.
 #[derive(Debug, Serialize)]
 pub(super) struct PeerPlan {
-    /// Lengths of the lists for turns on which nothing is due, in messages.
+    /// Lengths of the lists that are never condensed, in messages.
     lengths: Vec<u64>,
     /// Maximum number of turns per list.
     turns: u64,
-    /// A list ends after this many seconds, but not before `min_turns` turns.
+    /// A peer stops playing a list after this many seconds, but not before `min_turns` turns.
     seconds: u64,
     #[serde(rename = "fewest")]
     min_turns: u64,
-    /// Length of the session that is played from its beginning, in messages.
+    /// Length of the session, in messages.
     session: u64,
-    /// Number of times the session is played, unless this takes longer than some seconds. The median run counts.
+    /// Number of times that the session is played. A peer may stop earlier, after `seconds` seconds. The median run
+    /// counts.
     sessions: u64,
-    /// The session is condensed at this many tokens.
+    /// The session is condensed when its list has this many tokens.
     trigger: u64,
-    /// Number of messages that stay verbatim, if the condenser has such a setting.
+    /// Number of newest messages that stay verbatim, if the condenser has such a setting.
     keep: u64,
-    /// The response of the fake model.
+    /// The summary that the fake model returns.
     summary: &'static str,
 }
 
@@ -82,14 +87,15 @@ impl PeerPlan {
         }
     }
 
-    /// Returns the length of the history: the longest list and the turns after it. The first of these turns only warms up.
+    /// Returns the number of messages that the plan needs: the longest list and the turns that are added to it. The
+    /// first of these turns only warms up.
     fn messages(&self) -> u64 {
         let longest = self.lengths.iter().max().copied().unwrap_or(0);
         (longest + (self.turns + 1) * TURN).max(self.session)
     }
 }
 
-/// A peer's output.
+/// A peer's output, read from JSON.
 #[derive(Debug, Deserialize)]
 struct PeerOutput {
     version: String,
@@ -99,9 +105,10 @@ struct PeerOutput {
     session: SessionTurns,
 }
 
-/// Durations of turns on which nothing was due, in milliseconds.
+/// Durations of turns that did not condense the list, in milliseconds.
 #[derive(Debug, Deserialize)]
 struct IdleTurns {
+    /// Length of the list before these turns, in messages.
     messages: u64,
     millis: Vec<f64>,
 }
@@ -110,6 +117,7 @@ struct IdleTurns {
 #[derive(Debug, Deserialize)]
 struct SessionTurns {
     millis: Vec<f64>,
+    /// Number of times that the session's list was condensed.
     condensed: u64,
 }
 
@@ -117,25 +125,27 @@ struct SessionTurns {
 #[derive(Debug, Serialize)]
 pub(super) struct PeerResult {
     version: String,
+    /// Peak resident memory, in bytes; `None` if it is not reported.
     memory: Option<u64>,
-    /// Turns on which nothing was due, by the length of the list.
+    /// For each length of a list, the durations of turns that did not condense the list.
     turns: Vec<(u64, Spread)>,
-    /// Turns of the session.
+    /// Durations of the session's turns.
     session: Spread,
-    /// The whole session, in milliseconds.
+    /// Duration of the whole session, in milliseconds.
     whole: f64,
+    /// Number of times that the session's list was condensed.
     condensed: u64,
     /// Number of lists that the session would have sent to the model.
     lists: u64,
     /// Number of these lists that a strict provider rejects.
     #[serde(rename = "refused")]
     rejected: u64,
-    /// Why a strict provider rejects the first of them.
+    /// Why a strict provider rejects the first rejected list; `None` if no list is rejected.
     #[serde(rename = "complaint")]
     first_error: Option<String>,
 }
 
-/// Counts the lists that a condenser returns, and the invalid ones.
+/// Counts the lists that a condenser returns, and the lists that a strict provider rejects.
 #[derive(Debug, Default)]
 struct ListCheck {
     lists: u64,
@@ -154,7 +164,7 @@ impl ListCheck {
 }
 
 impl PeerResult {
-    /// Converts a peer's output. Fails if the output does not match the plan.
+    /// Converts a peer's output to a result. Returns an error if the output does not match the plan.
     fn of(output: PeerOutput, checked: ListCheck, plan: &PeerPlan) -> Result<Self, String> {
         let lengths: Vec<u64> = output.turns.iter().map(|turns| turns.messages).collect();
         if lengths != plan.lengths || output.session.millis.len() as u64 != plan.session.div_ceil(TURN) {
@@ -192,7 +202,8 @@ fn spread(millis: &[f64]) -> Result<Spread, String> {
 pub(super) struct PeerResults {
     session: u64,
     epitome: PeerResult,
-    /// Name, title and result in the order of [`PEERS`]; the error if a peer could not be measured.
+    /// Name, title and result of each peer, in the order of [`PEERS`]. If a peer could not be measured, its result is
+    /// the error text.
     peers: Vec<(&'static str, &'static str, Result<PeerResult, String>)>,
 }
 
@@ -209,14 +220,14 @@ pub(super) async fn measure(
     };
     step("epitome", 0);
     let history: Vec<Message> = (0..plan.messages()).map(agent_message).collect();
-    // Epitome runs first, so that nothing else counts toward its memory.
+    // Epitome's condenser runs first, so that its peak memory does not include memory of later steps.
     let epitome = epitome_condenser::measure(&history, plan).await?;
     write(path, plan, &history)?;
     let program = std::path::absolute(program)?;
     let mut peers = Vec::new();
     for (at, (name, title)) in PEERS.into_iter().enumerate() {
         step(title, at + 1);
-        // Removes the previous peer's lists, so that they are not read as this peer's.
+        // Removes the previous peer's lists, so that they are not read as lists of this peer.
         let _ = std::fs::remove_file(path.join("lists.jsonl"));
         let measured = match process::run(&program, name, path, options.timeout).await? {
             Ok(output) => check_lists(path).and_then(|checked| PeerResult::of(output, checked, plan)),
@@ -227,7 +238,7 @@ pub(super) async fn measure(
     Ok(PeerResults { session: plan.session, epitome, peers })
 }
 
-/// Writes the peers' input: the plan, and one message per line with its tokens.
+/// Writes the peers' input to `folder`: the plan, and a file with one message and its token count per line.
 fn write(folder: &Path, plan: &PeerPlan, history: &[Message]) -> Result<(), BenchError> {
     let counter = Counter::new(Encoding::O200k);
     let request = Dialect::OPENAI.write(history);
@@ -243,7 +254,7 @@ fn write(folder: &Path, plan: &PeerPlan, history: &[Message]) -> Result<(), Benc
     Ok(())
 }
 
-/// Checks the lists that a peer wrote, one per line.
+/// Counts the lists that a peer wrote to `lists.jsonl`, and checks whether a strict provider accepts each list.
 fn check_lists(folder: &Path) -> Result<ListCheck, String> {
     use std::io::BufRead;
     let unreadable = |problem: &dyn std::fmt::Display| format!("its lists cannot be read: {problem}");
@@ -257,7 +268,7 @@ fn check_lists(folder: &Path) -> Result<ListCheck, String> {
 }
 
 impl PeerResults {
-    /// Returns the table, with a column for each condenser.
+    /// Returns the result table, with a column for each condenser.
     pub(super) fn table(&self) -> Table {
         let peers = || self.peers.iter().map(|(.., measured)| measured.as_ref().ok());
         let mut headings = vec!["benchmark".to_owned(), format!("epitome {}", self.epitome.version)];
@@ -291,7 +302,8 @@ impl PeerResults {
         table
     }
 
-    /// Returns why a peer is missing, and why a provider rejects a peer's list.
+    /// Returns the notes below the table. A note says why a peer was not measured, or why a strict provider rejects a
+    /// peer's list.
     pub(super) fn notes(&self) -> Vec<String> {
         let note = |(_, title, measured): &(_, &str, Result<PeerResult, String>)| match measured {
             Err(error) => Some(format!("{title} was not measured: {error}")),
@@ -316,7 +328,8 @@ impl PeerResults {
     }
 }
 
-/// Formats, for example, `2.9 ms (p99 4.2 ms), 320×`: the duration and its ratio to Epitome's.
+/// Formats a peer's duration and its ratio to Epitome's duration, for example `2.9 ms (p99 4.2 ms), 320×`. Formats
+/// Epitome's own duration without a ratio.
 fn compared(spread: &Spread, epitome: &Spread) -> String {
     let text = format!("{} (p99 {})", millis(spread.median), millis(spread.p99));
     if std::ptr::eq(spread, epitome) {
@@ -333,7 +346,7 @@ fn compared_total(total: f64, epitome: f64) -> String {
     format!("{}, {}", millis(total), ratio(total, epitome))
 }
 
-/// Formats a duration in milliseconds, or in microseconds if it is short.
+/// Formats a duration in milliseconds. A duration under a millisecond is formatted in microseconds.
 fn millis(millis: f64) -> String {
     match millis {
         short if short < 1.0 => format!("{:.0} µs", short * 1_000.0),

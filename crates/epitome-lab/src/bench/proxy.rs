@@ -1,8 +1,10 @@
 //! `epitome bench --proxy`: measures the latency that the proxy adds to a request.
 //!
-//! A test provider on loopback responds immediately. Requests are sent alternately to the provider itself and through this
-//! program, started again as a server. Each request has about 100 KB and continues the previous one by a reply and a
-//! question, as an agent's requests do. So the proxy has not seen the request before, but recognises its conversation.
+//! A test provider on loopback responds immediately. The proxy is this program, started again as a server. The
+//! benchmark sends each request twice: directly to the provider, and through the proxy.
+//!
+//! A request has about 100 KB. Like an agent's request, each request repeats the previous request and adds a reply and
+//! a question. So each request is new to the proxy, but the proxy recognises the conversation.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,36 +23,40 @@ use crate::bench::engine::{Folder, OnProgress, Progress, ResultLine, Spread, sho
 /// Approximate size of the request, in bytes.
 const REQUEST_BYTES: usize = 100_000;
 
-/// Number of generated texts that are joined to one message.
+/// Number of generated texts that form one message.
 const TEXTS_PER_MESSAGE: usize = 5;
 
-/// Turns per conversation.
+/// Number of measured turns per conversation.
 const TURNS: usize = 40;
 
 /// Number of events in a streamed response.
 const EVENTS: usize = 20;
 
-/// Targets for the added latency, in milliseconds.
+/// Maximum latency that the proxy may add to a complete response, and to the first byte of a stream, in milliseconds.
 const TARGET_MILLIS: f64 = 1.0;
 const TARGET_STREAM_MILLIS: f64 = 2.0;
 
-/// Durations of requests through the proxy and directly, in milliseconds.
+/// Durations of direct requests and of requests through the proxy, in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct ProxyLatency {
-    /// Size of the request, in bytes.
+    /// Size of the last request, in bytes.
     bytes: usize,
-    /// Until the complete response has arrived.
+    /// Time until the complete response has arrived, for direct requests.
     direct: Spread,
+    /// Time until the complete response has arrived, through the proxy.
     proxied: Spread,
-    /// Difference of the medians.
+    /// The median of `proxied` minus the median of `direct`.
     #[serde(rename = "more")]
     added: f64,
-    /// Until the first byte of a streamed response has arrived.
+    /// Time until the first byte of a streamed response has arrived, for direct requests.
     direct_stream: Spread,
+    /// Time until the first byte of a streamed response has arrived, through the proxy.
     proxied_stream: Spread,
+    /// The median of `proxied_stream` minus the median of `direct_stream`.
     #[serde(rename = "more_stream")]
     added_stream: f64,
-    /// Requests that begin a conversation: the proxy counts all of its messages.
+    /// Durations of the first request of a conversation, through the proxy. For this request, the proxy counts the
+    /// tokens of all messages.
     first: Spread,
 }
 
@@ -83,7 +89,7 @@ impl ProxyLatency {
     }
 }
 
-/// Measures this many conversations.
+/// Measures `conversations` conversations. The server's files are in a subfolder of `dir`.
 pub(super) async fn measure(
     dir: &std::path::Path,
     conversations: usize,
@@ -123,8 +129,8 @@ pub(super) async fn measure(
     })
 }
 
-/// Plays one conversation. Returns the size of its last request, and the durations: direct, proxied, direct streamed,
-/// proxied streamed, and the first request.
+/// Plays one conversation. Returns the size of its last request in bytes, and five lists of durations: `direct`,
+/// `proxied`, `direct_stream`, `proxied_stream` and `first`, as in [`ProxyLatency`].
 async fn conversation(
     number: usize,
     upstream: SocketAddr,
@@ -151,10 +157,10 @@ async fn conversation(
     Ok((size, times))
 }
 
-/// Returns about two hundred messages of half a kilobyte each.
+/// Returns the messages at the beginning of a conversation: about two hundred messages of half a kilobyte each.
 fn history(number: usize) -> Vec<Value> {
     let mut list = vec![json!({"role": "system", "content": "You are at work on a long task."})];
-    // Every conversation begins differently, so that the proxy distinguishes them.
+    // Every conversation begins differently, so that the proxy distinguishes the conversations.
     list.push(json!({"role": "user", "content": format!("Do the work of day {number}.")}));
     let mut texts = (0..).flat_map(|at| short_message(at).parts).filter_map(|part| match part {
         Part::Text { text } => Some(text),
@@ -174,7 +180,7 @@ fn body(list: &[Value], stream: bool) -> String {
     json!({"model": "gpt-4o", "messages": list, "stream": stream}).to_string()
 }
 
-/// Starts the provider on its own thread, which ends with the process.
+/// Starts the test provider on its own thread, and returns its address. The thread ends with the process.
 fn upstream() -> io::Result<SocketAddr> {
     let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
     let address = listener.local_addr()?;
@@ -191,7 +197,7 @@ fn upstream() -> io::Result<SocketAddr> {
     Ok(address)
 }
 
-/// Responds immediately to every request on a connection.
+/// Serves one connection of the test provider: responds immediately to every request.
 async fn answer(mut stream: TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let usage = json!({"prompt_tokens": 25_000, "completion_tokens": 20});
@@ -237,7 +243,7 @@ async fn answer(mut stream: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Returns the size of the response head and of the body. Returns `None` until the complete head has arrived.
+/// Returns the sizes of an HTTP message's head and body, in bytes. Returns `None` until the complete head has arrived.
 fn head_of(read: &[u8]) -> Option<(usize, usize)> {
     let end = read.windows(4).position(|four| four == b"\r\n\r\n")?;
     let text = std::str::from_utf8(read.get(..end)?).ok()?;
@@ -248,7 +254,7 @@ fn head_of(read: &[u8]) -> Option<(usize, usize)> {
     Some((end + 4, length.unwrap_or(0)))
 }
 
-/// A client with one connection.
+/// An HTTP client with one connection, to the provider or to the proxy.
 struct ProviderClient {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -261,7 +267,8 @@ impl ProviderClient {
         Ok(Self { stream, buffer: Vec::new() })
     }
 
-    /// Sends a request. Returns the time until the complete response, or the first byte of a streamed response, has arrived.
+    /// Sends a request. Returns the time until the complete response has arrived. For a streamed response, returns the
+    /// time until the first byte of the body has arrived.
     async fn send(&mut self, path: &str, body: &str) -> io::Result<Duration> {
         let head =
             "HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\nauthorization: Bearer sk-none";

@@ -1,10 +1,15 @@
 //! `epitome bench --server`: measures the cost of HTTP.
 //!
 //! The benchmark starts this program again as a server with its own files. Clients send requests as fast as the server
-//! responds ([`client`]). Absolute numbers of one machine say little about another, so the server alternates with a
-//! baseline in the same run: appends with an engine in this process ([`appends`]), contexts with the same server that
-//! echoes the same number of bytes without an engine ([`contexts`]). Honcho's routes are measured as its clients use them
-//! ([`honcho`]). Startup time and memory on a large database have no baseline ([`large`]).
+//! responds ([`client`]). The absolute numbers of one machine say little about another machine. So the server
+//! alternates with a baseline in the same run:
+//!
+//! | measurement | baseline |
+//! |---|---|
+//! | [`appends`] | an engine in this process |
+//! | [`contexts`] | a server without an engine that echoes the same number of bytes |
+//! | [`honcho`]: Honcho's routes, as Honcho's clients use these routes | none |
+//! | [`large`]: startup time and memory on a large database | none |
 
 use std::fmt;
 use std::io;
@@ -24,26 +29,26 @@ mod large;
 /// Number of concurrent clients.
 const CLIENTS: usize = 16;
 
-/// How much to measure, and where.
+/// Sizes and folder of the measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ServerOptions {
-    /// Files are created in a new subfolder and removed afterwards.
+    /// Parent folder of the benchmark's files. The benchmark creates a subfolder and removes the subfolder at the end.
     pub(super) dir: PathBuf,
     /// Number of rounds in which the server and the baseline alternate.
     pub(super) rounds: usize,
-    /// Messages that the server, and the baseline, append per round.
+    /// Number of messages that the server appends per round. The baseline appends the same number.
     pub(super) appends: u64,
-    /// Messages in the session whose contexts are requested.
+    /// Number of messages in the session whose contexts are requested.
     pub(super) session: u64,
-    /// Contexts per round.
+    /// Number of context requests per round.
     pub(super) contexts: u64,
-    /// Messages in the large database.
+    /// Number of messages in the large database.
     pub(super) messages: u64,
-    /// Duration of the load, in seconds.
+    /// Duration of the load test, in seconds.
     pub(super) seconds: u64,
 }
 
-/// The results.
+/// Results of all measurements of the server.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct ServerReport {
     appends: appends::HttpAppends,
@@ -79,7 +84,7 @@ pub(super) async fn run(
     })
 }
 
-/// Why a measurement failed.
+/// Error of a measurement.
 #[derive(Debug)]
 pub(super) enum BenchError {
     Engine(epitome::Error),

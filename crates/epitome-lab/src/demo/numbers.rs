@@ -1,4 +1,4 @@
-//! Computes the demo's numbers: tokens and prices, contexts of several sizes, and which facts are still found.
+//! Computes the demo's numbers: tokens, prices, contexts with several budgets, and which facts these contexts contain.
 
 use std::time::{Duration, Instant};
 
@@ -11,14 +11,15 @@ use serde_json::{Value, json};
 
 use super::story::FACTS;
 
-/// Budgets of the contexts in the size table, in tokens.
+/// Budgets of the contexts in the table of budgets, in tokens.
 pub(super) const SIZES: [Tokens; 5] = [500, 1_000, 2_000, 4_000, 16_000];
 
 /// Budget of the context whose complete summary is shown, in tokens.
 const SHOWN_BUDGET: Tokens = 1_000;
 
-/// The model whose list price is the example. [`PRICE`] is its price of a million input tokens, in dollars. With prompt
-/// caching, cache reads cost a tenth of the price, cache writes a quarter more. (platform.claude.com/docs, "Pricing".)
+/// Model whose list price is the example. [`PRICE`] is this model's price for a million input tokens, in dollars. With
+/// prompt caching, a token that is read from the cache costs a tenth of the price, and a token that is written to the
+/// cache costs a quarter more. The source is the page "Pricing" in platform.claude.com/docs.
 pub(super) const PRICED_MODEL: &str = "Claude Sonnet 5.5";
 pub(super) const PRICE: f64 = 2.0;
 const CACHE_READ: f64 = 0.1;
@@ -40,7 +41,7 @@ pub(super) struct WrittenSummary {
     pub(super) id: i64,
     pub(super) slot: String,
     pub(super) through: Seq,
-    /// Tokens of the previous summary and of the messages after it, which this summary replaces.
+    /// Tokens of the previous summary and of the messages after the previous summary. This summary replaces both.
     pub(super) replaced: Tokens,
     pub(super) tokens: Tokens,
     pub(super) millis: u64,
@@ -59,14 +60,17 @@ impl WrittenSummary {
     }
 }
 
-/// Compares the tokens of all model calls: with the whole conversation, and with contexts.
+/// Compares two ways to make the agent's model calls: each call sends the whole conversation, or each call sends a
+/// context.
 #[derive(Debug, Default)]
 pub(super) struct Savings {
     pub(super) budget: Tokens,
     pub(super) calls: u64,
-    /// How many contexts covered every message, by their summary or verbatim.
+    /// Number of contexts in which every message is verbatim or covered by the summary.
     pub(super) exhaustive: u64,
+    /// Tokens of all calls, if each call sends the whole conversation.
     pub(super) whole: SentTokens,
+    /// Tokens of all calls, if each call sends a context.
     pub(super) contexts: SentTokens,
     /// `whole.tokens` divided by `contexts.tokens`.
     pub(super) times: f64,
@@ -76,7 +80,8 @@ pub(super) struct Savings {
 #[derive(Debug, Default)]
 pub(super) struct SentTokens {
     pub(super) tokens: Tokens,
-    /// Tokens that were at the same position in the previous call, so a prompt cache contained them.
+    /// Tokens of the messages at the beginning that are the same as in the previous call. A prompt cache contains these
+    /// tokens.
     pub(super) cached: Tokens,
     pub(super) dollars: f64,
     pub(super) dollars_with_caching: f64,
@@ -127,7 +132,7 @@ pub(super) struct ContextSize {
     pub(super) budget: Tokens,
     pub(super) used: Tokens,
     pub(super) spent: Spent,
-    /// The last message that the summary covers.
+    /// Number of the last message that the summary covers; `None` without a summary.
     pub(super) summary_through: Option<Seq>,
     /// Number of verbatim messages.
     pub(super) verbatim: u64,
@@ -135,9 +140,9 @@ pub(super) struct ContextSize {
     /// The messages that the context leaves out, if any.
     pub(super) gap: Option<Span>,
     pub(super) micros: u64,
-    /// The context's text, to search for facts.
+    /// The context's text, in which facts are searched.
     text: String,
-    /// The text of a context with the same budget and no summary.
+    /// The text of a context with the same budget but without a summary.
     recent: String,
 }
 
@@ -157,13 +162,14 @@ impl ContextSize {
         })
     }
 
-    /// Tokens of the parts that are in every context: leading system messages, pinned messages, and Epitome's note about a
-    /// gap.
+    /// Returns the tokens of the parts before the summary: leading system messages, pinned messages, and the
+    /// placeholder at the beginning of a list that would not begin with a user message.
     pub(super) fn pinned(&self) -> Tokens {
         self.spent.leading + self.spent.pinned + self.spent.marks
     }
 }
 
+/// Requests a context for each budget of [`SIZES`].
 pub(super) async fn sizes(session: &Session) -> Result<Vec<ContextSize>, Failure> {
     let mut sizes = Vec::new();
     for budget in SIZES {
@@ -197,18 +203,20 @@ fn context_text(context: &Context) -> String {
     context.messages.iter().map(text_of).collect::<Vec<_>>().join("\n")
 }
 
-/// Whether a fact from early in the conversation is still available.
+/// Shows whether contexts and a search still contain one fact from early in the conversation.
 #[derive(Debug)]
 pub(super) struct FactCheck {
     pub(super) what: &'static str,
     /// The search query for the fact.
     pub(super) query: String,
-    /// The first message with the fact, found by a search in the messages that the summary covers.
+    /// Number of the first message that contains the fact. A search in the messages that the newest summary covers
+    /// finds this message. `None` if the search finds nothing.
     pub(super) message: Option<Seq>,
+    /// Excerpt of this message from the search result.
     pub(super) excerpt: Option<String>,
-    /// Whether each context contains the fact.
+    /// For each context, whether the context contains the fact.
     pub(super) in_contexts: Vec<bool>,
-    /// Whether each context without a summary contains the fact.
+    /// For each context without a summary, whether the context contains the fact.
     pub(super) in_recent: Vec<bool>,
 }
 
@@ -244,7 +252,7 @@ pub(super) async fn facts(session: &Session, sizes: &[ContextSize]) -> Result<Ve
     Ok(found)
 }
 
-/// A summary as a context shows it.
+/// The summary in one context.
 #[derive(Debug)]
 pub(super) struct OneSummary {
     pub(super) budget: Tokens,

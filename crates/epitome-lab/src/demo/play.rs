@@ -1,4 +1,4 @@
-//! Plays the conversation as an agent would, and counts the tokens that the model receives.
+//! Appends the demo's conversation to a session, like an agent. Counts the tokens that the agent's model would receive.
 
 use epitome::rules::context::Oversize;
 use epitome::rules::message::{Message, Role, Tokens};
@@ -9,7 +9,8 @@ use epitome_terminal::failure::Failure;
 use super::numbers::{Played, Savings, WrittenSummary};
 use super::screen::Screen;
 
-/// Appends message by message, as an agent would. Before each assistant message it requests a context.
+/// Appends the messages one by one. Requests a context before each assistant message, as an agent does before each
+/// model call. Writes the due summaries after each message.
 pub(super) async fn play(
     session: &Session,
     messages: Vec<Message>,
@@ -62,13 +63,13 @@ pub(super) async fn play(
     Ok(played)
 }
 
-/// Returns the tokens of the common beginning of two lists.
+/// Returns the tokens of the messages at the beginning that are the same in both lists.
 fn common_tokens(before: &[Message], now: &[Message], counter: &Counter) -> Tokens {
     let alike = before.iter().zip(now).take_while(|(one, other)| one == other);
     alike.map(|(message, _)| counter.message(message)).sum()
 }
 
-/// Returns the ratio, rounded to a tenth.
+/// Returns `more` divided by `less`, rounded to a tenth; 0 if `less` is 0.
 #[expect(clippy::cast_precision_loss, reason = "far fewer than 2^52 tokens")]
 fn times(more: Tokens, less: Tokens) -> f64 {
     if less == 0 { 0.0 } else { (more as f64 / less as f64 * 10.0).round() / 10.0 }

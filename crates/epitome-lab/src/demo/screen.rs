@@ -1,4 +1,5 @@
-//! Formats the demo's output: one accent colour, and as wide as the terminal allows.
+//! Formats the demo's output. The output has one accent colour, and is as wide as the terminal, but at most 110
+//! columns.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,7 +19,7 @@ enum Ink {
     Bold,
     /// Secondary text.
     Dim,
-    /// Accent colour: output of Epitome.
+    /// Accent colour, for example of summaries and commands.
     Accent,
     /// A good result.
     Good,
@@ -40,13 +41,13 @@ pub(super) struct Screen<'a> {
     show: &'a mut Show,
     /// Text width in columns.
     width: usize,
-    /// Whether the output is a terminal and pauses are on.
+    /// Whether the output is a terminal, with a progress line and pauses.
     live: bool,
     /// Whether all text output is suppressed, because the result is one JSON object.
     mute: bool,
     /// Whether the progress line is currently shown.
     moving: bool,
-    /// The latest message of a person.
+    /// The latest message of a person, for the progress line.
     said: String,
 }
 
@@ -72,10 +73,10 @@ impl<'a> Screen<'a> {
         self.line(&[piece(Bold, "A long conversation, condensed but complete")])?;
         self.blank()?;
         self.paragraph(&format!(
-            "An engineer on call and her agent debug a failing checkout for two days: {}, {}. Sending all of that at \
-             each step is slow and expensive, and at some point it exceeds the model's window. Epitome stores every message \
-             and writes summaries as the conversation grows; here with its built-in extractive summarizer, without key or \
-             network.",
+            "An engineer on call and her agent debug a failing checkout for two days: {}, {}. Sending the whole \
+             conversation with each model call is slow and expensive, and later the conversation exceeds the model's \
+             window. Epitome stores every message, and writes summaries while the conversation grows. This demo uses \
+             the built-in extractive summarizer, which needs no key and no network.",
             count(messages.len() as u64, "message"),
             count(calls, "tool call"),
         ))?;
@@ -88,7 +89,7 @@ impl<'a> Screen<'a> {
         self.line(&[piece(Dim, format!("  slot   covers       {tokens}        took"))])
     }
 
-    /// Updates the progress line: a bar, counts and the latest message of a person.
+    /// Updates the progress line, which shows a bar, counts, and the latest message of a person.
     pub(super) async fn progress(
         &mut self,
         message: &Message,
@@ -113,7 +114,7 @@ impl<'a> Screen<'a> {
             piece(Plain, counts),
             piece(Dim, clipped(&self.said, left)),
         ];
-        // The last column stays empty: a terminal would begin a new line there.
+        // The last column stays empty, because a terminal may begin a new line after a character in that column.
         let line = self.painted(&fitting(&pieces, self.width.saturating_sub(1)));
         self.show.raw(format!("\r{line}\u{1b}[K").as_bytes())?;
         self.moving = true;
@@ -139,7 +140,7 @@ impl<'a> Screen<'a> {
         self.blank()?;
         let spent: u64 = played.summaries.iter().map(|written| written.tokens).max().unwrap_or(0);
         self.paragraph(&format!(
-            "{} with {} are stored verbatim; {} were written in addition, none longer than {} tokens.",
+            "{} with {} are stored verbatim. {} were also written. The longest summary has {} tokens.",
             count(played.messages, "message"),
             count(played.tokens, "token"),
             count(played.summaries.len() as u64, "summary"),
@@ -147,7 +148,7 @@ impl<'a> Screen<'a> {
         ))
     }
 
-    /// Prints the contexts of several sizes.
+    /// Prints a table of the contexts, one row per budget.
     pub(super) fn sizes(&mut self, sizes: &[ContextSize], all: Tokens) -> Result<(), Failure> {
         self.heading(&format!("{} tokens, condensed to the budget you request", grouped(all)))?;
         let drawn = self.width >= 76;
@@ -187,14 +188,14 @@ impl<'a> Screen<'a> {
         }
         self.blank()?;
         self.paragraph(
-            "A context is a summary and the messages after it; --fill spends the rest of the budget on older \
-             messages, verbatim.",
+            "A context contains a summary and the messages after the summary. With --fill, a context uses the rest \
+             of its budget for older messages, verbatim.",
         )?;
         if let Some((size, gap)) = sizes.iter().find_map(|size| Some((size, size.gap?))) {
             self.blank()?;
             self.paragraph(&format!(
-                "Exhaustive: each message is covered by the summary or present verbatim. {} tokens are too few for \
-                 that here; the context reports this, and that messages {}-{} are missing.",
+                "A context is exhaustive if each message is verbatim or covered by the summary. Here, {} tokens are \
+                 not enough for that. The context reports that messages {}-{} are missing.",
                 grouped(size.budget),
                 gap.from,
                 gap.through,
@@ -203,16 +204,16 @@ impl<'a> Screen<'a> {
         Ok(())
     }
 
-    /// Prints which early facts the contexts contain and a search finds.
+    /// Prints which early facts each context contains, and which facts a search finds.
     pub(super) fn facts(&mut self, facts: &[FactCheck], sizes: &[ContextSize]) -> Result<(), Failure> {
         self.heading("What the contexts contain, and what a search finds")?;
         self.paragraph(
-            "The last message requests the incident report, from memory. Does the context contain the facts for it, \
-             and does a search find the rest?",
+            "The last message requests the incident report, which needs facts from earlier messages. The table shows \
+             which contexts contain each fact, and whether a search finds the fact.",
         )?;
         self.blank()?;
-        // In a narrow terminal the sizes and the search matter most: the message number is left out, and the
-        // description is shortened.
+        // A narrow terminal has no room for all columns. The message number is left out there, and the description is
+        // shortened.
         let narrow = self.is_narrow();
         let (size_width, search_width) = if narrow { (4, 7) } else { (5, 8) };
         let whole = facts.iter().map(|fact| display_width(fact.what)).max().unwrap_or(0).max(35);
@@ -250,7 +251,8 @@ impl<'a> Screen<'a> {
         let Some((fact, size)) = facts.iter().find(missing).zip(sizes.get(1)) else { return Ok(()) };
         self.blank()?;
         self.paragraph(&format!(
-            "A search finds what a context of {} tokens leaves out: {} finds #{}, \"{}\"",
+            "A search also finds facts that a context of {} tokens does not contain. For example, the query {} finds \
+             message #{}: \"{}\"",
             grouped(size.budget),
             fact.query,
             fact.message.unwrap_or(0),
@@ -261,7 +263,7 @@ impl<'a> Screen<'a> {
     /// Prints one complete summary.
     pub(super) fn summary(&mut self, summary: &OneSummary) -> Result<(), Failure> {
         self.heading(&format!(
-            "The summary in a context of {}: messages 1-{} in {} tokens",
+            "The summary in a context of {} tokens: messages 1-{} in {} tokens",
             grouped(summary.budget),
             summary.through,
             summary.tokens
@@ -307,15 +309,16 @@ impl<'a> Screen<'a> {
         let all = match left {
             0 => "All contexts were exhaustive".to_owned(),
             _ => format!(
-                "{} contexts were exhaustive; in the other {left} the messages since the last summary did not all fit, \
-                 and each reports what it leaves out",
+                "{} contexts were exhaustive. In the other {left} contexts, some messages after the last summary did \
+                 not fit; each of these contexts reports its missing messages",
                 grouped(savings.exhaustive)
             ),
         };
         self.dim_paragraph(&format!(
-            "{all}. The price is an example: the list price of {PRICED_MODEL}, ${PRICE:.2} for a million \
-             input tokens. Prompt caching narrows the gap: the last column is the best case, where each token that was \
-             sent before at the same position costs a tenth, and every other token a quarter more."
+            "{all}. The prices are an example: {PRICED_MODEL} has a list price of ${PRICE:.2} for a million input \
+             tokens. With prompt caching, contexts save less. The last column shows the best case for caching: a \
+             token that the previous call had at the same position costs a tenth of the list price, and every other \
+             token costs a quarter more than the list price."
         ))
     }
 
@@ -375,7 +378,7 @@ impl<'a> Screen<'a> {
         self.whole_line(&fitting)
     }
 
-    /// Prints a line without clipping, so that it can be copied.
+    /// Prints a line without clipping it, so that the user can copy a whole command.
     fn whole_line(&mut self, pieces: &[Span]) -> Result<(), Failure> {
         if self.mute {
             return Ok(());
@@ -402,7 +405,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// Returns the beginning of a line that fits into `left` columns.
+/// Clips a line to `left` columns.
 fn fitting(pieces: &[Span], mut left: usize) -> Vec<Span> {
     let mut fitting = Vec::new();
     for (ink, text) in pieces {
@@ -416,7 +419,7 @@ fn fitting(pieces: &[Span], mut left: usize) -> Vec<Span> {
     fitting
 }
 
-/// Formats a duration coarsely, so that output rarely differs between runs.
+/// Formats a duration in whole milliseconds, so that the output rarely differs between runs.
 fn took(micros: u64) -> String {
     if micros < 1_000 { "under 1 ms".to_owned() } else { format!("{} ms", grouped(micros / 1_000)) }
 }
@@ -434,12 +437,12 @@ fn money(dollars: f64) -> String {
     format!("${dollars:.2}")
 }
 
-/// Returns `✓` or `·`.
+/// Returns `✓` if the context or the search has the fact (`there`), otherwise `·`.
 fn mark(there: bool, width: usize) -> Span {
     if there { piece(Good, format!("{:>width$}", "✓")) } else { piece(Dim, format!("{:>width$}", "·")) }
 }
 
-/// Returns the full and the empty part of a bar.
+/// Returns the full part and the empty part of a progress bar.
 fn bar(have: u64, need: u64, columns: usize) -> (String, String) {
     let full = share(have, need, columns);
     ("█".repeat(full), "░".repeat(columns.saturating_sub(full)))
@@ -451,7 +454,7 @@ fn share(have: u64, need: u64, columns: usize) -> usize {
     usize::try_from(full).unwrap_or(columns).min(columns)
 }
 
-/// Draws how a context's budget is used. Every part that is not empty gets at least one column.
+/// Draws a bar that shows how a context's budget is used. Every part that is not empty gets at least one column.
 fn parts(size: &ContextSize, columns: usize) -> Vec<Span> {
     let mut left = columns;
     let mut drawn = Vec::new();
@@ -466,7 +469,7 @@ fn parts(size: &ContextSize, columns: usize) -> Vec<Span> {
     drawn
 }
 
-/// Wraps a text at `width` columns. A longer word gets its own row.
+/// Wraps a text at `width` columns. A word that is longer than `width` gets its own row.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut rows: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

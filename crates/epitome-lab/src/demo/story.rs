@@ -1,16 +1,20 @@
 //! The demo's conversation: an on-call engineer and her agent debug a failing checkout for two days.
 //!
-//! `story.txt` contains the dialogue. Bulk tool output (log lines, samples, rows) is generated here, always the same. In
-//! `story.txt`, a line that starts with two spaces continues the line above, and:
+//! `story.txt` contains the dialogue. This module generates long tool output, such as log lines, samples and table
+//! rows. The generated output is the same in every run. In `story.txt`, a line that starts with `#` is a comment, and a
+//! line that starts with two spaces continues the line above. The other lines are:
 //!
 //! | line | meaning |
 //! |---|---|
-//! | `@ 2 08:41` | sets the time, here on the second day. Each following message takes twenty seconds |
-//! | `Mara: …`, `Mara!: …` | a message from a person; `!` pins it |
-//! | `Agent: …`, `System: …` | a message from the agent; a system message |
-//! | `> tool name=value … => …` | a tool call of the agent and its result; `¶` separates the result's lines |
-//! | `+ tool …` | another, parallel call |
-//! | `«log 12 cart 11:20»` | inside a result: 12 generated lines of kind `log` |
+//! | `@ 2 08:41` | sets the time, here to 08:41 on the second day. Each following message is twenty seconds later |
+//! | `Mara: …`, `Mara!: …` | a message from a person. The `!` pins the message |
+//! | `Agent: …` | a message from the agent |
+//! | `System: …` | a system message |
+//! | `> tool name=value … => …` | a tool call of the agent and its result. `¶` separates the result's lines |
+//! | `+ tool …` | one more call in the same agent message |
+//!
+//! Inside a result, a text such as `«log 12 cart 11:20»` is replaced by generated lines: here 12 lines of the kind
+//! `log`.
 
 use std::fmt::Write;
 
@@ -22,8 +26,7 @@ const PLAY: &str = include_str!("story.txt");
 /// 2 March 2026, midnight UTC.
 const FIRST_DAY: Timestamp = Timestamp(1_772_409_600_000);
 
-/// Facts from early in the conversation that the last message requests. Each has a description and strings that identify it:
-/// a text that contains all of them contains the fact.
+/// Facts from early in the conversation. The last message requests a report that needs these facts.
 pub(super) const FACTS: [Fact; 8] = [
     Fact { what: "the rule that must never be lost", words: &["never restart db-2"] },
     Fact { what: "the first order that failed", words: &["ord_58213"] },
@@ -35,10 +38,11 @@ pub(super) const FACTS: [Fact; 8] = [
     Fact { what: "the refund", words: &["re_9K2wXa"] },
 ];
 
-/// A fact that should be remembered.
+/// A fact that contexts should retain.
 pub(super) struct Fact {
+    /// The description in the demo's table.
     pub(super) what: &'static str,
-    /// A text contains the fact if it contains all of these strings.
+    /// A text contains the fact if the text contains all of these strings.
     pub(super) words: &'static [&'static str],
 }
 
@@ -86,7 +90,7 @@ struct Stage {
     messages: Vec<Message>,
     at: Timestamp,
     calls: u64,
-    /// Results of the last message's calls, in order.
+    /// Call ids and results of the last message's calls, in order.
     results: Vec<(String, String)>,
 }
 
@@ -115,7 +119,7 @@ impl Stage {
         }
     }
 
-    /// Adds a call to the agent's message. The result is added later, after all parallel calls.
+    /// Adds a call to the agent's last message. The results are added later, after all calls of this message.
     fn call(&mut self, line: &str) {
         let (call, result) = line.split_once(" => ").unwrap_or((line, ""));
         let (tool, arguments) = call.split_once(' ').unwrap_or((call, ""));
@@ -142,7 +146,7 @@ impl Stage {
     }
 }
 
-/// Parses a day and a time: `2 08:41` is on the second day.
+/// Parses a day and a time: `2 08:41` is 08:41 on the second day.
 fn timestamp(text: &str) -> Option<Timestamp> {
     let (day, time) = text.split_once(' ')?;
     let (hour, minute) = time.split_once(':')?;
@@ -166,10 +170,10 @@ fn object(arguments: &str) -> String {
     Value::Object(object).to_string()
 }
 
-/// Generates bulk tool output. A call always gets the same output, and no two calls get the same.
+/// Generates long tool output from the number of the call. The same number always gives the same output.
 struct Bulk {
     state: u64,
-    /// Start of a time series, in seconds.
+    /// Offset of the first sample of a time series, in seconds.
     from: u64,
 }
 
@@ -195,7 +199,7 @@ impl Bulk {
         format!("{:012x}", self.below(1 << 48)).chars().take(digits).collect()
     }
 
-    /// Returns a line of a result, with `«…»` replaced by generated lines.
+    /// Replaces `«…»` in a line of a result with generated lines.
     fn expand(&mut self, line: &str) -> String {
         let Some((before, rest)) = line.split_once('«') else { return line.to_owned() };
         let (order, after) = rest.split_once('»').unwrap_or((rest, ""));
@@ -309,7 +313,7 @@ impl Bulk {
     }
 }
 
-/// Formats the time `seconds` after `hh:mm` on the first day as in a log.
+/// Formats a timestamp of a log line. The time is `seconds` after `from`, which is a time `hh:mm` on the first day.
 fn clock(from: &str, seconds: u64) -> String {
     let mut text = String::new();
     let (minutes, seconds) = (seconds / 60, seconds % 60);

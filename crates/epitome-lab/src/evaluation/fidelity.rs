@@ -1,4 +1,4 @@
-//! Determines what later turns need, and whether a context still contains it.
+//! Determines which names and answers later turns of a recording need, and whether a context still contains them.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -10,32 +10,35 @@ use super::names::{contains_name, found_names};
 use super::terms::{each_term, each_word, stem};
 use super::{answer_text, text_of, values_of};
 
-/// A name is far if it was last seen more than this many tokens back, estimated as a quarter of the characters.
+/// A name is far back if it was last seen more than this number of tokens before the call. The tokens are estimated
+/// from the number of characters.
 pub const FAR: u64 = 2_000;
 
 /// Maximum number of measured positions in a recording.
 const MAX_PLACES: usize = 6;
-/// Minimum size of the conversation before a measured position, in tokens. A shorter one needs no condensing.
+/// Minimum size of the conversation before a measured position, in tokens. A shorter conversation needs no condensing.
 const MIN_SIZE_BEFORE: u64 = 1_000;
 
-/// Maximum length of a summary's line, in characters. A longer line counts as several.
+/// Maximum length of a summary's line, in characters. A longer line counts as several lines.
 const MAX_LINE_CHARS: usize = 1_000;
-/// Size of a passage, and distance between the starts of two passages, in words.
+/// Number of significant words in a passage.
 const PASSAGE_WORDS: usize = 60;
+/// Number of significant words from the start of a passage to the start of the next passage. Passages overlap.
 const PASSAGE_STEP: usize = 20;
-/// Maximum number of words of a scored answer. For longer answers it is unclear which words must be present.
+/// Maximum number of words of a scored answer. For longer answers, it is unclear which words must be present.
 const MAX_ANSWER_WORDS: usize = 8;
-/// Number of evidence messages above which only a sample is used.
+/// Approximate maximum number of evidence messages per question. If there are more, an evenly spread sample is used.
 const MAX_EVIDENCE: usize = 40;
 
 /// A recorded conversation, prepared for the measures.
 #[derive(Debug, Clone)]
 pub struct Recorded {
-    /// Number of messages at the beginning that are always shown.
+    /// Number of messages at the beginning that are always shown: every list contains these messages.
     pinned: usize,
     texts: Vec<String>,
-    /// For each message, the argument values of its tool calls, if it has any.
+    /// For each message, the argument values of its tool calls; `None` for a message without tool calls.
     calls: Vec<Option<Vec<String>>>,
+    /// For each message, whether it is an assistant message.
     replies: Vec<bool>,
     authors: BTreeSet<String>,
 }
@@ -45,18 +48,18 @@ pub struct Recorded {
 pub struct Need {
     /// The name.
     pub name: String,
-    /// Tokens since the name was last seen, estimated as a quarter of the characters.
+    /// Estimated number of tokens between the last message that contains the name and the call.
     pub back: u64,
 }
 
 impl Need {
-    /// Returns whether the name was last seen more than [`FAR`] tokens back.
+    /// Returns whether the name was last seen more than [`FAR`] tokens before the call.
     pub fn is_far(&self) -> bool {
         self.back > FAR
     }
 }
 
-/// Estimates the tokens of a message: a quarter of its characters plus four, independent of any tokenizer.
+/// Estimates the tokens of a message without a tokenizer: a quarter of its characters, plus four.
 fn estimate(text: &str) -> u64 {
     text.chars().count() as u64 / 4 + 4
 }
@@ -85,13 +88,13 @@ impl Recorded {
         &self.texts
     }
 
-    /// Estimates the tokens before a message, without the messages that are always shown.
+    /// Estimates the tokens of all messages before position `at`, without the messages that are always shown.
     pub fn size(&self, at: usize) -> u64 {
         self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| estimate(text)).sum()
     }
 
-    /// Returns the measured positions, as numbers of messages before them: a few evenly spread tool calls that use earlier
-    /// names.
+    /// Returns the measured positions: a few evenly spread assistant messages with tool calls that use earlier names. A
+    /// position is the number of messages before it.
     pub fn positions(&self) -> Vec<usize> {
         let (mut size, mut at) = (0u64, Vec::new());
         for (place, text) in self.texts.iter().enumerate().skip(self.pinned) {
@@ -109,8 +112,8 @@ impl Recorded {
         at
     }
 
-    /// Returns the names that the calls of this message use and that were seen earlier, sorted. Names in the messages that
-    /// are always shown are left out.
+    /// Returns the names that the calls of the message at `at` use and that an earlier message contains, sorted by
+    /// name. Leaves out names in the messages that are always shown.
     pub fn needs(&self, at: usize) -> Vec<Need> {
         let head = self.texts.get(..self.pinned.min(at)).unwrap_or_default().join("\n");
         let calls = self.calls.get(at).and_then(Option::as_ref);
@@ -122,7 +125,7 @@ impl Recorded {
             if names.is_empty() {
                 break;
             }
-            // Cheap check first: a message without these characters cannot contain the name.
+            // This check is cheap. A text that does not contain the characters of a name cannot contain the name.
             if names.iter().any(|name| text.contains(name.as_str())) {
                 let there = found_names(text);
                 names.retain(|name| {
@@ -140,12 +143,12 @@ impl Recorded {
     }
 }
 
-/// A context as the measures read it, without the messages that are always shown.
+/// The texts of a context that the measures read, without the messages that are always shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shown {
     /// The summary's text; empty without a summary.
     pub summary: String,
-    /// The text of each message after the summary.
+    /// The text of each message that is not the summary.
     pub messages: Vec<String>,
 }
 
@@ -155,7 +158,7 @@ impl Shown {
         self.units().any(|unit| contains_name(unit, name))
     }
 
-    /// Returns the units in which passages are searched: each message, and each line of the summary.
+    /// Returns the texts in which passages are searched: each line of the summary, and each message.
     fn units(&self) -> impl Iterator<Item = &str> {
         let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
         lines.flat_map(chunks).chain(self.messages.iter().map(String::as_str))
@@ -189,7 +192,7 @@ pub struct Question {
 #[derive(Debug)]
 pub struct Questions {
     terms: TermNumbers,
-    /// Weight of each term; rare terms weigh more.
+    /// Weight of each term, by the term's number. Rare terms weigh more.
     weights: Vec<f64>,
     rarest: f64,
     items: Vec<PreparedQuestion>,
@@ -200,7 +203,8 @@ struct PreparedQuestion {
     answer: Vec<u32>,
     question: Vec<u32>,
     evidence: Vec<Vec<u32>>,
-    /// Whether the answer can be found in the whole conversation.
+    /// Whether answers to this question are scored. The answer must be short, and the whole conversation must contain
+    /// it.
     scored: bool,
 }
 
@@ -220,14 +224,14 @@ impl TermNumbers {
         number
     }
 
-    /// Returns the terms of a text, in order.
+    /// Returns the numbers of a text's terms, in order.
     fn list(&mut self, text: &str) -> Vec<u32> {
         let mut out = Vec::new();
         each_term(text, |term| out.push(self.number(term)));
         out
     }
 
-    /// Returns the terms of a text, each once.
+    /// Returns the numbers of a text's terms, sorted, each number once.
     fn set(&mut self, text: &str) -> Vec<u32> {
         let mut set = self.list(text);
         set.sort_unstable();
@@ -300,8 +304,9 @@ impl Questions {
         passages
     }
 
-    /// Returns two lists of scores: for each scored question, whether this context answers it (1 or 0); and for each
-    /// question with evidence, the share of the evidence that the context contains.
+    /// Scores a context, and returns two lists. The first list has one value for each scored question: 1 if the context
+    /// contains the answer, otherwise 0. The second list has one value for each question with evidence: the share of
+    /// the evidence that the context contains.
     pub fn score(&mut self, shown: &Shown) -> (Vec<f64>, Vec<f64>) {
         let passages = self.passages(shown.units());
         let answered = self.items.iter().filter(|item| item.scored);
@@ -322,7 +327,7 @@ impl Questions {
     }
 }
 
-/// Index from terms to the passages (windows) that contain them.
+/// Index that maps each term to the passages that contain the term.
 #[derive(Default)]
 struct PassageIndex {
     count: u32,
@@ -344,7 +349,7 @@ impl PassageIndex {
         self.passages.get(&term).map_or(&[], Vec::as_slice)
     }
 
-    /// Returns whether one passage contains three quarters of the answer and a word of the question.
+    /// Returns whether one passage contains three quarters of the answer's terms and at least one term of the question.
     fn answers(&self, item: &PreparedQuestion) -> bool {
         let near: HashSet<u32> = item.question.iter().flat_map(|term| self.of(*term)).copied().collect();
         let mut counts: HashMap<u32, usize> = HashMap::new();
@@ -357,7 +362,8 @@ impl PassageIndex {
         })
     }
 
-    /// Returns the weighted share of the evidence in the best passage.
+    /// Returns the share of the evidence's terms that the best passage contains, by weight. `None` if the evidence has
+    /// no terms.
     fn evidence_share(&self, evidence: &[u32], weight: impl Fn(u32) -> f64) -> Option<f64> {
         let total: f64 = evidence.iter().map(|term| weight(*term)).sum();
         if total <= 0.0 {
@@ -374,7 +380,7 @@ impl PassageIndex {
     }
 }
 
-/// A mean with its standard error.
+/// Computes the mean of values and the mean's standard error.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
     /// Number of values.

@@ -1,7 +1,8 @@
 //! Finds the names that the measures look for: addresses, paths, files, errors, identifiers, dates, ids, numbers.
 //!
-//! At each position of a text the kinds are tried in a fixed order, and the first match wins, as in a regular expression
-//! with alternatives. The order and the word boundaries are those of the published scorer, so that scores are comparable.
+//! At each position of a text, the search tries the kinds of names in a fixed order and uses the first match, like a
+//! regular expression with alternatives. The order and the word boundaries are the same as in the published scorer, so
+//! that scores are comparable.
 
 use std::collections::BTreeSet;
 
@@ -82,7 +83,8 @@ fn in_file(c: char) -> bool {
     in_word(c) || c == '-'
 }
 
-/// A text, with the ends of all runs of characters of each class. They are computed once, because every position needs them.
+/// A text with an index of character runs. For each class of characters and each position, the index contains the end
+/// of the run at this position. The index is computed once, because the search uses it at every position.
 struct Scan {
     chars: Vec<char>,
     word: Vec<u32>,
@@ -124,7 +126,7 @@ impl Scan {
         what.chars().enumerate().all(|(nth, c)| self.is(at + nth, c))
     }
 
-    /// Returns the end of the name that begins here, if any.
+    /// Returns the end of the name that begins at `at`; `None` if no name begins there.
     fn name_at(&self, at: usize) -> Option<usize> {
         let anywhere = self.url(at).or_else(|| self.email(at)).or_else(|| self.path(at));
         if anywhere.is_some() {
@@ -137,7 +139,7 @@ impl Scan {
         if let Some(end) = self.file(at) {
             return Some(end);
         }
-        // All other kinds are words or begin with one.
+        // A name of any other kind begins with a word.
         if !self.is_word(at) {
             return None;
         }
@@ -262,7 +264,8 @@ impl Scan {
     }
 }
 
-/// Returns for each position the end of the run of such characters there; the position itself if there is no run.
+/// For each position, returns the end of the run of characters of this class at that position. If the character is not
+/// of this class, the end is the position itself.
 fn ends(chars: &[char], class: fn(char) -> bool) -> Vec<u32> {
     let mut ends = vec![0; chars.len()];
     let mut end = u32::try_from(chars.len()).unwrap_or(u32::MAX);

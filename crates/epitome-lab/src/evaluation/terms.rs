@@ -1,8 +1,8 @@
-//! Extracts the significant words of a text and reduces them to their stems.
+//! Extracts the significant words of a text and reduces each word to its stem. The result is called a *term*.
 //!
-//! English only, like the annotated recordings; words in other scripts are ignored.
+//! The rules are for English, because the annotated recordings are in English. Letters outside ASCII are ignored.
 
-/// Stop words.
+/// Frequent words that are not significant, in sorted order.
 #[rustfmt::skip]
 const COMMON: [&str; 103] = [
     "a", "about", "all", "also", "an", "and", "any", "are", "as", "at", "be", "been", "being", "both", "by",
@@ -15,12 +15,12 @@ const COMMON: [&str; 103] = [
     "you", "your",
 ];
 
-/// Calls `found` with each significant word, in order.
+/// Calls `found` with the stem of each significant word, in the order of the text.
 pub(super) fn each_term(text: &str, mut found: impl FnMut(&str)) {
     let lowered = text.to_lowercase();
     each_word(&lowered, |word| {
         if word.bytes().any(|byte| byte.is_ascii_digit()) {
-            // `3.5` and `14:30` are single words.
+            // A word with a digit is not split: `3.5` and `14:30` are single words.
             term(word, &mut found);
         } else {
             word.split(['.', ',', ':', '/', '-']).for_each(|part| term(part, &mut found));
@@ -45,8 +45,8 @@ fn found_if_any(word: &str, found: &mut impl FnMut(&str)) {
     }
 }
 
-/// Calls `found` with each run of letters, digits and joining characters: `o'clock`, `src/main`, `3.5`. The text must be in
-/// lower case.
+/// Calls `found` with each run of letters, digits and joining characters, for example `o'clock`, `src/main` or `3.5`.
+/// The text must be in lower case.
 pub(super) fn each_word<'t>(text: &'t str, mut found: impl FnMut(&'t str)) {
     let bytes = text.as_bytes();
     let inside = |at: usize| bytes.get(at).is_some_and(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -65,7 +65,7 @@ pub(super) fn each_word<'t>(text: &'t str, mut found: impl FnMut(&'t str)) {
     }
 }
 
-/// Returns a word without its ending.
+/// Returns a word without its grammatical ending, for example `ing`. Removes points and commas around a number.
 pub(super) fn stem(word: &str) -> &str {
     if word.starts_with(|c: char| c.is_ascii_digit()) {
         return word.trim_matches(['.', ',']);

@@ -28,14 +28,16 @@ const LOCAL: &str = "local";
 /// The message list of one request.
 struct RequestList<'a> {
     messages: &'a [Message],
-    /// Fingerprint and size of each piece; each tool result is a piece of its own.
+    /// Fingerprint and size of each piece of the list. A piece is a message, or one tool result of a message with
+    /// several results.
     sent: &'a [SentMessage],
-    /// Whether the policy changed the list. An invalid list that was already in the recording is not a fault of the policy.
+    /// Whether the policy changed the list. If not, an invalid list comes from the recording and is not a fault of the
+    /// policy.
     changed: bool,
 }
 
-/// Plays a conversation through a policy, and passes every context, request and summary to `on_event`. Returns one outcome for each
-/// budget, or a single outcome if the policy has no budget.
+/// Plays a conversation through a policy, and passes every context, request and summary to `on_event`. Returns one
+/// outcome for each budget, or a single outcome if the policy has no budget.
 pub async fn play(
     conversation: &Conversation,
     policy: &Policy,
@@ -52,7 +54,8 @@ pub async fn play(
     }
 }
 
-/// Plays the policy that sends all messages. The list only grows, so each message is processed once.
+/// Plays the policy that sends all messages. The list of a call begins with the whole previous list, so each message is
+/// counted only once.
 fn whole(
     conversation: &Conversation,
     scorer: &mut Scorer<'_>,
@@ -103,8 +106,8 @@ async fn inline(
         for problem in &ready.report.problems {
             track.fault(at, problem);
         }
-        // A replay is faster than the original conversation, in which the model would have written the summary before the
-        // next call. So the replay waits for it.
+        // In the original conversation, a summary that starts now would be finished before the next call. A replay is
+        // faster, so the replay waits for the summary.
         let later = ready.turn().settled().await;
         for spent in
             ready.report.spent.iter().chain(&later).filter(|spent| has_price(&spent.model, &spent.outcome))
@@ -124,8 +127,9 @@ async fn contexts(
     options: &PlayOptions,
     on_event: &mut (dyn FnMut(ReplayEvent<'_>) + Send),
 ) -> Result<Vec<Outcome>, Error> {
-    // A replay is faster than the original conversation, so this task writes each summary before the next message.
-    // `context.max_tokens` is raised so that the settings do not limit the measured budgets.
+    // The engine has no workers. A replay is faster than the original conversation, so this function writes each due
+    // summary before it appends the next message. `context.max_tokens` is raised, so that the settings do not limit the
+    // measured budgets.
     let largest = Patch::from_value(json!({ "context": { "max_tokens": u32::MAX } }))
         .map_err(|problem| Error::Invalid(problem.to_string()))?;
     let engine =
@@ -159,7 +163,7 @@ async fn contexts(
             let context = ask(0).await?;
             track.outcome.gaps += u64::from(!context.report.exhaustive);
             if context.report.tokens.total() > budget.saturating_add(head) {
-                track.fault(at, "over its budget");
+                track.fault(at, "the context is larger than its budget");
             }
             let sent = scorer.sizes_of(&context.messages);
             track.add_request(
@@ -174,7 +178,7 @@ async fn contexts(
             }
         }
     }
-    // Without messages there is no session.
+    // The session exists only if a message was appended.
     if appended > 0 {
         spent(&session, &mut tracks, on_event).await?;
         for failure in session.explain().await?.slots.into_iter().filter_map(|slot| slot.last_error) {
@@ -188,9 +192,9 @@ async fn contexts(
 /// Maximum number of further requests for a larger context.
 const MAX_RETRIES: usize = 3;
 
-/// Returns the largest context that fits the budget by the measure's count: the text's tokens plus four for each message.
-/// The engine also counts the frame of a summary and the syntax of a call, so it gets a budget that is larger by this
-/// difference.
+/// Returns the largest context that fits the budget as the measures count tokens: the tokens of the texts, plus four
+/// for each message. The engine also counts the tags around a summary and the syntax of a tool call. So the engine gets
+/// a budget that is larger by this difference.
 async fn measured<A: Future<Output = Result<Context, Error>>>(
     first: Context,
     ask: impl Fn(Tokens) -> A,
@@ -220,14 +224,15 @@ async fn measured<A: Future<Output = Result<Context, Error>>>(
     Ok(best)
 }
 
-/// Adds the cost of model calls from the engine's usage records. It is the same for every budget.
+/// Adds the cost of the model calls in the engine's usage records. This cost is the same for every budget.
 async fn spent(
     session: &Session,
     tracks: &mut [OutcomeBuilder],
     on_event: &mut (dyn FnMut(ReplayEvent<'_>) + Send),
 ) -> Result<(), Error> {
     for sum in session.usage().await?.into_iter().filter(|sum| has_price(&sum.model, &sum.outcome)) {
-        // The usage records contain sums. How a sum is divided among its calls does not change the cost.
+        // A usage record contains the sum of several calls. The sum is divided evenly among the calls. Any other
+        // division would result in the same total cost.
         let share = |of: Tokens, call: u64| of / sum.calls + u64::from(call < of % sum.calls);
         for track in &mut *tracks {
             for call in 0..sum.calls {
@@ -240,7 +245,7 @@ async fn spent(
     Ok(())
 }
 
-/// Returns whether a call went to a model that has a price.
+/// Returns whether a summary has a price: a model other than `local` wrote it, and no stored reply was reused.
 fn has_price(model: &str, outcome: &str) -> bool {
     model != LOCAL && outcome != REUSED
 }
@@ -249,12 +254,13 @@ fn pin(messages: &mut [Message], pinned: usize) {
     messages.iter_mut().take(pinned).for_each(|message| message.pinned = true);
 }
 
-/// Determines what the recording needs at each measured position, and checks lists for it.
+/// Scores lists: determines which names and answers the recording needs, and checks which of them a list contains.
 struct Scorer<'a> {
     conversation: &'a Conversation,
     recorded: Recorded,
+    /// The questions about the conversation; `None` if the recording has no questions.
     questions: Option<Questions>,
-    /// The measured positions: numbers of messages before them, sorted.
+    /// The positions at which a list is scored, sorted. A position is the number of messages before it.
     positions: Vec<usize>,
     costs: bool,
     counter: Counter,
@@ -273,13 +279,13 @@ impl<'a> Scorer<'a> {
         Self { conversation, recorded, questions, positions, costs: options.costs, counter, hash, sizes }
     }
 
-    /// Returns whether the position after `at` messages is measured.
+    /// Returns whether the list after `at` messages is scored.
     fn is_position(&self, at: usize) -> bool {
         self.positions.binary_search(&at).is_ok()
     }
 
-    /// Returns after how many messages the agent's model is called: before each reply or, in a recording without replies,
-    /// after each message.
+    /// Returns the positions at which a list is built: all calls of the agent's model, and the positions at which a
+    /// list is scored. A call is before each reply or, in a recording without replies, after each message.
     fn calls(&self) -> Vec<usize> {
         let mut calls = Vec::new();
         if self.costs {
@@ -297,7 +303,7 @@ impl<'a> Scorer<'a> {
         calls
     }
 
-    /// Returns the list without the messages that are always shown.
+    /// Returns the texts of a list, without the messages that are always shown.
     fn shown(&self, list: &[Message]) -> Shown {
         let mut head = self.conversation.messages.iter().take(self.conversation.pinned).peekable();
         let mut shown = Shown::default();
@@ -322,7 +328,8 @@ impl<'a> Scorer<'a> {
         texts.filter(|text| !text.is_empty()).map(|text| self.counter.text(text).saturating_add(4)).sum()
     }
 
-    /// Returns the fingerprint and the size of each piece. A message is counted once, even if it is sent often.
+    /// Returns the fingerprint and the size of each piece of a list. The tokens of a message are counted only once,
+    /// even if many requests contain the message.
     fn sizes_of(&mut self, list: &[Message]) -> Vec<SentMessage> {
         let mut sent = Vec::with_capacity(list.len());
         list.iter().for_each(|message| self.send(message, &mut sent));
@@ -346,7 +353,8 @@ impl<'a> Scorer<'a> {
 
     fn piece(&mut self, message: &Message) -> SentMessage {
         let mut state = self.hash.build_hasher();
-        // Serializing cannot fail, because the message was deserialized. If it did, the message would count as empty.
+        // Serializing cannot fail, because the message was deserialized before. After a failure, the message would
+        // count as empty.
         state
             .write(&serde_json::to_vec(&(message.role, &message.author, &message.parts)).unwrap_or_default());
         let hash = state.finish();
@@ -374,7 +382,7 @@ impl OutcomeBuilder {
         }
     }
 
-    /// Adds the list that is sent after `at` messages.
+    /// Adds the request that is sent after `at` messages: its cost, and the faults of its list.
     fn add_request(
         &mut self,
         scorer: &mut Scorer<'_>,
@@ -397,7 +405,7 @@ impl OutcomeBuilder {
         }
     }
 
-    /// Measures the list if this position is measured.
+    /// Scores the list if `at` is a position at which lists are scored.
     fn measure_at(
         &mut self,
         scorer: &mut Scorer<'_>,
@@ -414,7 +422,7 @@ impl OutcomeBuilder {
         self.measure(scorer, at, &shown);
         if let Some(budget) = self.outcome.budget {
             if tokens > budget {
-                self.fault(at, "over its budget");
+                self.fault(at, "the context is larger than its budget");
             }
             on_event(ReplayEvent::Context { at, budget, shown: &shown, tokens });
         }
@@ -428,7 +436,7 @@ impl OutcomeBuilder {
             evidence.into_iter().for_each(|value| outcome.er.add(value));
             return;
         }
-        // If the whole conversation fits the budget, nothing was condensed.
+        // If the whole conversation fits the budget, nothing was condensed, so names are not scored.
         if outcome.budget.is_some_and(|budget| scorer.recorded.size(at) <= budget) {
             return;
         }

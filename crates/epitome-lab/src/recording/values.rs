@@ -1,19 +1,20 @@
 //! Splits a file into JSON values as a stream, without loading the whole file.
 //!
-//! The beginning of the file determines its shape: one value per line, one large list whose elements are returned one by
-//! one, or one document. A value that cannot be read is returned as an error with its line. Reading then continues at the
-//! next line or the next element.
+//! The beginning of the file determines its shape: one value per line, one list, or one document. The elements of a
+//! list are returned one by one. A value that cannot be read is returned as an error with its line. Reading then
+//! continues with the next line or the next element.
 
 use std::io::{self, BufRead, Read};
 
-/// Maximum size of a line, an element or a document, in bytes. A larger one is skipped and reported, to limit memory use.
+/// Maximum size of a line, an element or a document, in bytes. A larger value is skipped and reported, to limit memory
+/// use.
 const MAX_BYTES: u64 = 64 << 20;
 
 /// A value and the line on which it begins.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FileValue {
     pub(super) line: u64,
-    /// The value's text, or the error.
+    /// The value's text, or the error if the value cannot be read.
     pub(super) text: Result<String, String>,
 }
 
@@ -63,8 +64,8 @@ impl<R: BufRead> FileValues<R> {
         let whole = is_json(&first_line);
         let more = !from.fill_buf()?.trim_ascii().is_empty();
         let shape = match first_line.trim_ascii().first() {
-            // A complete list on one line, followed by more text, is one of several conversations. Any other list is the
-            // whole file.
+            // If a complete list is on the first line and more text follows, each line is a conversation. Any other
+            // list is the whole file.
             Some(b'[') if !(whole && more) => Shape::Elements { first: true },
             Some(b'{') if !whole && begins_document(&first_line) => Shape::Document,
             _ => Shape::Lines,
@@ -116,7 +117,7 @@ impl<R: BufRead> FileValues<R> {
         Ok(Some(FileValue::good(self.line, bytes)))
     }
 
-    /// Returns the next byte, if any.
+    /// Returns the next byte; `None` at the end of the file.
     fn byte(&mut self) -> io::Result<Option<u8>> {
         let byte = self.from.fill_buf()?.first().copied();
         if let Some(byte) = byte {
@@ -158,7 +159,7 @@ impl<R: BufRead> FileValues<R> {
             if value.is_complete() {
                 break;
             }
-            // A number or literal ends before a comma or a closing bracket.
+            // A number, `true`, `false` or `null` ends before a comma or a closing bracket.
             next = match self.from.fill_buf()?.first() {
                 Some(b',' | b']') if value.is_bare() => break,
                 _ => self.byte()?,
@@ -189,7 +190,7 @@ impl<R: BufRead> Iterator for FileValues<R> {
     }
 }
 
-/// A value that is read byte by byte, parsed only as far as needed to find its end.
+/// A value that is read byte by byte. The parser tracks only quotes and brackets, to find the end of the value.
 #[derive(Default)]
 struct PartialValue {
     bytes: Vec<u8>,

@@ -1,4 +1,5 @@
-//! Draws charts as SVG: lines over a grid with a legend to the right. No scripts, no fonts, and colours that print well.
+//! Draws line charts as SVG. A chart has a grid, and a legend to the right. The SVG contains no scripts and no fonts,
+//! and its colours print well.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -18,10 +19,10 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 46.0;
 /// Height of a legend line. The picture grows if the legend does not fit next to the chart.
 const LEGEND: f64 = 14.0;
-/// Maximum number of readable marks below a chart.
+/// Maximum number of marks on the horizontal axis. More marks would be unreadable.
 const MARKS: usize = 8;
 
-/// Colours that colour-blind readers can distinguish; dashes distinguish further lines.
+/// Colours that colour-blind readers can distinguish. Lines with the same colour have different dash patterns.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f", "#000000"];
 const DASHES: [&str; 3] = ["", "7 3", "2 3"];
@@ -38,7 +39,7 @@ pub(super) struct ChartLine {
 }
 
 impl ChartLine {
-    /// Returns the name and the budget. A name that is too long is cut to `most` characters in total.
+    /// Returns the name and the budget. If both together have more than `most` characters, the name is cut.
     fn label(&self, most: usize) -> String {
         let budget = self.budget.map_or_else(String::new, |budget| format!(" {}", grouped(budget)));
         let room = most.saturating_sub(budget.chars().count());
@@ -62,12 +63,12 @@ pub(super) struct Chart {
     pub(super) file: String,
     pub(super) title: String,
     pub(super) across: Axis,
-    /// Marks of the vertical axis; the title says what they count.
+    /// Positions of the marks on the vertical axis, and their texts. The chart's title says what this axis shows.
     pub(super) up: Vec<(f64, String)>,
     pub(super) lines: Vec<ChartLine>,
 }
 
-/// Returns all charts with their file names.
+/// Returns the file name and the SVG text of each chart.
 pub(super) fn all(results: &Results) -> Vec<(String, String)> {
     let mut names = HashSet::new();
     let mut all = Vec::new();
@@ -96,7 +97,7 @@ pub(super) fn of_set(results: &Results, set: &FileResults) -> Vec<Chart> {
     charts.into_iter().flatten().collect()
 }
 
-/// Draws recall by budget.
+/// Draws one measure by budget, with one line for each policy. Returns `None` if there is no data.
 fn recall(
     results: &Results,
     set: &FileResults,
@@ -125,11 +126,11 @@ fn recall(
     })
 }
 
-/// Draws the share of names that survive, by how far back they were last seen.
+/// Draws the share of the names that the list still contains, by the distance in tokens since a name was last seen.
 fn distance(results: &Results, set: &FileResults) -> Option<Chart> {
     let mut lines = Vec::new();
     for ((policy, budget), cell) in &set.cells {
-        // The smallest budget, where most is lost, and policies without a budget.
+        // The chart shows only policies without a budget, and the smallest budget, where the most names are lost.
         if budget.is_some() && *budget != results.budgets.first().copied() {
             continue;
         }
@@ -159,13 +160,13 @@ fn distance(results: &Results, set: &FileResults) -> Option<Chart> {
     })
 }
 
-/// Draws the cost of the calls so far, call by call.
+/// Draws the total cost of the calls so far, by call number.
 fn cost(results: &Results, set: &FileResults) -> Option<Chart> {
     let mut lines = Vec::new();
     let (mut most, mut longest) = (0.0f64, 0usize);
     let ends = [results.budgets.first(), results.budgets.last()];
     for ((policy, budget), cell) in &set.cells {
-        // Only the smallest and the largest budget: the other lines lie between them.
+        // The chart shows only the smallest and the largest budget. The lines of other budgets lie between these lines.
         if budget.is_some_and(|budget| !ends.contains(&Some(&budget))) {
             continue;
         }
@@ -218,7 +219,7 @@ fn shares() -> Vec<(f64, String)> {
     (0..=5u32).map(|nth| (f64::from(nth) / 5.0, format!("{} %", nth * 20))).collect()
 }
 
-/// Drops points that are too close to be visible.
+/// Removes points that are too close to each other to be visible.
 fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let step = points.len().div_ceil(200).max(1);
     let last = points.len().saturating_sub(1);
@@ -368,7 +369,7 @@ impl Chart {
     }
 }
 
-/// Maps a value to a position between two ends. The range includes all marks and all values.
+/// Maps a value to a position between `from` and `to`. The range of values includes all marks and all points.
 fn place(marks: &[(f64, String)], at: f64, from: f64, to: f64, shown: impl Iterator<Item = f64>) -> f64 {
     let all = marks.iter().map(|(mark, _)| *mark).chain(shown);
     let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), at| (low.min(at), high.max(at)));

@@ -1,4 +1,4 @@
-//! Writes contexts and requests to files, for other scorers (`--contexts`, `--requests`).
+//! Writes contexts (`--contexts`) and requests (`--requests`) to files, so that other programs can score them.
 
 use std::io::Write;
 use std::path::Path;
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::play::{ListMethod, Policy, ReplayEvent};
 use epitome_terminal::output::{Output, not_writable};
 
-/// The output files, each with the index of its policy.
+/// The output files. Each file is stored with the index of the policy that it is for.
 #[derive(Clone, Default)]
 pub(super) struct DumpFiles {
     contexts: Option<(usize, Arc<DumpFile>)>,
@@ -39,7 +39,7 @@ impl DumpFile {
         }
     }
 
-    /// Finishes the file, or discards it if the replay failed.
+    /// Finishes the file if the replay succeeded (`whole`). Discards the file if the replay failed.
     fn end(&self, whole: bool) -> Result<(), Failure> {
         let Ok(mut file) = self.file.lock() else { return Ok(()) };
         file.take().filter(|_| whole).map_or(Ok(()), |file| file?.finish())
@@ -68,7 +68,7 @@ impl DumpFiles {
         Ok(Self { contexts, requests })
     }
 
-    /// Writes what a policy produced during the replay.
+    /// Writes an event of a policy to the output file for this kind of event, if there is such a file for this policy.
     pub(super) fn write(&self, policy: usize, conversation: &str, event: &ReplayEvent<'_>) {
         let of = |out: &Option<(usize, Arc<DumpFile>)>| {
             out.as_ref().filter(|(own, _)| *own == policy).map(|(_, out)| Arc::clone(out))
@@ -109,25 +109,26 @@ impl DumpFiles {
         }
     }
 
-    /// Returns whether a file is written in which conversations are identified by their names.
+    /// Returns whether conversations must have unique names, because an output file identifies them by their names.
     pub(super) fn needs_unique_names(&self) -> bool {
         self.contexts.is_some() || self.requests.is_some()
     }
 
-    /// Finishes the files if the replay succeeded; otherwise discards them.
+    /// Finishes the files if the replay succeeded (`whole`). Discards the files if the replay failed.
     pub(super) fn end(&self, whole: bool) -> Result<(), Failure> {
         let all = [&self.contexts, &self.requests];
         all.into_iter().flatten().try_for_each(|(_, out)| out.end(whole))
     }
 }
 
-/// Writes the list in OpenAI's chat format, each message with its size.
+/// Converts a list to OpenAI's chat format. Each message gets a field with its size in tokens.
 fn encoded(messages: &[Message], tokens: &[Tokens]) -> Vec<Value> {
     let mut encoded = match Dialect::OPENAI.write(messages).remove("messages") {
         Some(Value::Array(encoded)) => encoded,
         _ => Vec::new(),
     };
-    // Messages that only contain reasoning are not sent. The sizes are then spread evenly, so that their sum stays the same.
+    // Messages that contain only reasoning are not sent, so there may be more sizes than messages. Then each message
+    // gets an equal share of the sum.
     let count = (encoded.len() as Tokens).max(1);
     let total: Tokens = tokens.iter().sum();
     let share = |at: usize| match encoded.len() == tokens.len() {

@@ -38,16 +38,18 @@ pub(super) fn page(results: &Results) -> String {
     if faulty > 0 {
         let _ = writeln!(
             out,
-            "<p class=\"big bad\">{}: a provider rejects a list, a guarantee was broken, or a model wrote no summary.</p>",
+            "<p class=\"big bad\">{}. A fault is a list that a provider rejects, a list over its budget, or a failed \
+             summary.</p>",
             count(faulty, "fault")
         );
     }
     let sum = |of: fn(&FileResults) -> u64| results.sets.iter().map(of).sum();
     let _ = writeln!(
         out,
-        "<p>{}, {}, played message by message through Epitome {}. Before each reply, each policy built the \
-         list that the agent's model would have received, from the messages until then. The loss is the share of what the \
-         rest of the recording needs that this list does not contain. The saving is computed from the tokens sent.</p>",
+        "<p>{} with {} were played message by message through Epitome {}. Before each reply, each policy built the \
+         list that the agent's model would have received. The next tool calls use names from earlier messages, and \
+         questions have answers in earlier messages. The loss is the share of these names and answers that the list \
+         does not contain. The saving is computed from the tokens sent.</p>",
         count(sum(|set| set.conversations), "recorded conversation"),
         count(sum(|set| set.messages), "message"),
         env!("CARGO_PKG_VERSION"),
@@ -78,8 +80,8 @@ fn section(results: &Results, set: &FileResults, out: &mut String) {
     table(results, &set.cells, out);
 }
 
-/// Returns one sentence for each policy, for the middle budget; if nothing could be measured there, for the next smaller
-/// budget with a measurement.
+/// Returns one sentence for each policy. The sentence is about the middle budget. If there is no measurement with the
+/// middle budget, the sentence is about the next smaller budget with a measurement.
 fn sentences(results: &Results, cells: &Cells) -> Vec<String> {
     let whole = results.whole(cells);
     let is_measured = |cell: &PolicyResults| cell.sum.fer.count + cell.sum.ar.count + cell.sum.er.count > 0;
@@ -102,7 +104,7 @@ fn sentences(results: &Results, cells: &Cells) -> Vec<String> {
         let lost: Vec<String> = [
             lost(&cell.sum.fer, format!("{} that later calls need", count(cell.sum.fer.count, "name"))),
             lost(&cell.sum.ar, count(cell.sum.ar.count, "answer")),
-            lost(&cell.sum.er, format!("what proves {}", count(cell.sum.er.count, "answer"))),
+            lost(&cell.sum.er, format!("the evidence for {}", count(cell.sum.er.count, "answer"))),
         ]
         .into_iter()
         .flatten()
@@ -115,7 +117,7 @@ fn sentences(results: &Results, cells: &Cells) -> Vec<String> {
         if let Some(whole) = &whole {
             let (plain, cached) = cost_shares(&cell.sum.cost, whole);
             parts.push(format!(
-                "you {} of what everything costs, {} with a prompt cache",
+                "compared with sending everything, you {} without a prompt cache and {} with a prompt cache",
                 saved(plain),
                 saved(cached)
             ));
@@ -172,17 +174,24 @@ fn table(results: &Results, cells: &Cells, out: &mut String) {
 }
 
 const METHOD: &str = "<h2>How this was measured</h2>\n\
-<p class=\"small\">Policies: slots is the current summaries and the newest messages, as many as the budget allows. steady is the \
-same, but its beginning changes as rarely as possible, for prompt caches. recent is only the newest messages that fit. inline, \
-economic and mask shorten the agent's own list: inline at a set size, economic where it costs least, mask by leaving out old \
-tool outputs. whole is all messages in each request.</p>\n\
-<p class=\"small\">Names: the share of the paths, identifiers, ids, dates and numbers used by the next tool call and seen \
-before it that the list still contains verbatim. Older names were last seen more than 2,000 tokens back. Answers: the \
-share of questions about the conversation for which one passage of the list contains three quarters of the answer's words \
-and a word of the question. Evidence: the share of the words of the messages that prove an answer, in the best single \
-passage. Messages that always stay are not counted in a budget. Cost is in tokens of plain input, in percent of sending \
-everything: plain where all input costs the same; cached where the beginning that a request shares with the previous one \
-costs a tenth and everything else a quarter more. Both include a model's summaries. Gaps are contexts that leave out \
-messages which no summary covers. Faults are lists that a provider rejects or that are over their budget, and \
-models that wrote no summary. The number after ± is the standard error. These measures compare words, not meaning: a \
-paraphrase counts as lost, and a name that is present may be in the wrong place.</p>\n";
+<p class=\"small\"><b>Policies.</b> A policy is a way to build the list that the agent's model receives. The list of \
+slots has the current summaries and as many of the newest messages as the budget allows. The list of steady is the \
+same, but its beginning changes as rarely as possible, for prompt caches. The list of recent has only the newest \
+messages that fit. inline, economic and mask shorten the agent's own list: inline shortens the list when its trigger \
+is reached, economic when that costs least, and mask leaves out old tool outputs. The list of whole has all \
+messages.</p>\n\
+<p class=\"small\"><b>Loss.</b> <em>Names needed</em> are paths, identifiers, ids, dates and numbers that the next \
+tool call uses and that an earlier message contains. The column shows the share of these names that the list still \
+contains verbatim. <em>Older names</em> were last seen more than 2,000 tokens before the call. <em>Answers</em> is the \
+share of the questions for which one passage of the list contains three quarters of the answer's words and a word of \
+the question. <em>Evidence</em> is the share of the words in the messages that prove an answer, as far as the best \
+single passage contains these words. The number after ± is the standard error. These measures compare words, not \
+meaning: a paraphrase counts as lost, and a name that is present may be in the wrong place.</p>\n\
+<p class=\"small\"><b>Cost.</b> The cost is in percent of the cost of sending everything. In the column \
+<em>plain</em>, every input token costs the same. In the column <em>cached</em>, the beginning that a request shares \
+with the previous request costs a tenth, and the rest costs a quarter more. Both columns include the cost of summaries \
+by a model. <em>largest</em> is the size of the largest request in tokens. <em>cuts</em> is the number of requests \
+that do not begin with the whole previous request.</p>\n\
+<p class=\"small\"><b>Gaps and faults.</b> Messages that always stay are not counted in a budget. A gap is a context \
+that leaves out messages which no summary covers. A fault is a list that a provider rejects, a list over its budget, \
+or a failed summary.</p>\n";

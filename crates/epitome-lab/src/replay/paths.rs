@@ -1,4 +1,5 @@
-//! Checks the files that a replay writes: they must differ from each other and from the recordings that it reads.
+//! Checks the files that a replay writes. These files must differ from each other, and from the recordings that the
+//! replay reads.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +18,8 @@ pub(super) fn check_distinct(outputs: &[(&str, Option<&Path>)], inputs: &[PathBu
     for (flag, path) in outputs.iter().filter_map(|(flag, path)| Some((*flag, (*path)?))) {
         let Some(own) = absolute(path).filter(|_| !is_device(path)) else { continue };
         if let Some((other, _)) = seen.iter().find(|(_, other)| *other == own) {
-            let problem = format!("{flag}: {} is {other}'s file as well; name another", path.display());
+            let problem =
+                format!("{flag}: {} is {other}'s file as well; choose another file", path.display());
             return Err(Failure::Misused(problem.replace("a recording's file as well", "a recording")));
         }
         seen.push((flag, own));

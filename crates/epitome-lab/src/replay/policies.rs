@@ -10,21 +10,23 @@ use serde_json::Value;
 use super::Load;
 use crate::play::{ListMethod, Policy};
 
-/// The words that a policy may begin with.
+/// The first words of policies.
 const POLICY_WORDS: [&str; 7] = ["whole", "recent", "slots", "steady", "inline", "economic", "mask"];
 
-/// Settings of `[condense]` that a policy may name without the table.
+/// Keys of the table `[condense]` that a policy can set without the name of the table.
 const SHORT: [&str; 7] = ["strategy", "trigger", "keep", "keep_first", "model", "max_tokens", "wait"];
 
-/// Keys of every policy, of policies that make inline lists, and of policies that make contexts.
+/// Keys that every policy accepts.
 const ANY: [&str; 2] = ["name", "config"];
+/// Additional keys of policies that shorten the agent's list.
 const LISTS: [&str; 1] = ["window"];
+/// Additional keys of policies that build contexts.
 const CONTEXTS: [&str; 3] = ["fill", "fit", "steady"];
 
-/// The newest messages that the `economic` policy leaves verbatim.
+/// Setting of the `economic` policy: which of the newest messages stay verbatim.
 const ECONOMIC_KEEP: &str = "condense.keep=tokens(2000)";
 
-/// Parses `WORD KEY=VALUE …`.
+/// Parses a policy, which has the form `WORD KEY=VALUE …`. `window` is the default window of the agent's model.
 pub(super) fn read(spec: &str, window: Tokens, load: Load<'_>) -> Result<Policy, String> {
     let mut words = words(spec).into_iter();
     let first = words.next().unwrap_or_default();
@@ -41,9 +43,9 @@ struct Draft {
     policy: Policy,
     /// The policy's own settings file, from `config=`.
     config: Option<PathBuf>,
-    /// `KEY=VALUE` settings, applied after those of the command line.
+    /// `KEY=VALUE` settings of this policy. They are applied after the settings of the command line.
     set: Vec<String>,
-    /// Single keys of slots, with their values.
+    /// Settings of single slots: `slot.NAME.KEY` and its value.
     slots: Vec<(String, String)>,
     /// The words that make up the default name, if `name=` is not set.
     settings: Vec<String>,
@@ -76,7 +78,7 @@ impl Draft {
         Ok(Self { policy, config: None, set, slots: Vec::new(), settings: Vec::new(), name: None })
     }
 
-    /// Applies one `KEY=VALUE`.
+    /// Applies one `KEY=VALUE` setting.
     fn apply(&mut self, word: &str) -> Result<(), String> {
         let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
         let (key, value) = pair.ok_or_else(|| format!("{word:?} is not KEY=VALUE"))?;
@@ -145,7 +147,8 @@ impl Draft {
     }
 }
 
-/// Returns a better error text for an unknown key without a dot, which may be a misspelt short key.
+/// Returns a better error text for an unknown key without a dot, because such a key may be a misspelt short key.
+/// Returns `None` for any other error.
 fn misspelt(error: &str, form: &ListMethod) -> Option<String> {
     let (key, _) = error.split_once(": no such setting")?;
     if key.contains('.') {
@@ -166,7 +169,8 @@ fn misspelt(error: &str, form: &ListMethod) -> Option<String> {
     })
 }
 
-/// Returns the complete `slot` list with these single keys set. The settings loader accepts only the complete list.
+/// Converts settings of single slots (`slot.NAME.KEY`) to `KEY=VALUE` settings. The settings loader accepts only the
+/// complete `slot` list, so the result contains the whole list with the changed keys.
 fn slot_settings(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<String>, String> {
     let mut sets = Vec::new();
     let mut list = settings.get_mut("slot").map(Value::take).unwrap_or_default();
@@ -182,7 +186,7 @@ fn slot_settings(mut settings: Value, keys: &[(String, String)]) -> Result<Vec<S
             return Err(format!("{key}: there is no slot {name:?}; there are {}", names.join(", ")));
         };
         match key_of {
-            // A `trigger.NAME` setting overrides the slot's own trigger.
+            // A `trigger.NAME` setting would override the slot's own trigger, so `trigger.NAME` is set too.
             "trigger" => sets.push(format!("trigger.{name}={value}")),
             "max_tokens" => drop(slot.remove("max_chars")),
             "max_chars" => drop(slot.remove("max_tokens")),

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use crate::evaluation::Question;
 use crate::play::Conversation;
 
-/// Returns the named files, and the recordings in the named folders.
+/// Returns the files in `paths`, and the recordings in the folders in `paths`.
 pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut files = Vec::new();
     for path in paths {
@@ -38,7 +38,8 @@ pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     Ok(files)
 }
 
-/// Returns a table title for each file: its file name, or its path if two files have the same name.
+/// Returns a title for the tables of each file. The title is the file's name, or its path if two files have the same
+/// name.
 pub(super) fn sets(files: &[PathBuf]) -> Vec<Arc<str>> {
     let names: Vec<Arc<str>> = files.iter().map(|file| set_of(file)).collect();
     let is_unique = |name: &Arc<str>| names.iter().filter(|other| *other == name).count() == 1;
@@ -63,8 +64,8 @@ pub(super) struct ReadOptions {
     pub(super) pinned: Option<usize>,
 }
 
-/// Calls `on_conversation` with each conversation of a file until it returns false. An entry that cannot be read is returned as
-/// an error with its file and line.
+/// Calls `on_conversation` with each conversation of a file, until `on_conversation` returns false. If an entry cannot
+/// be read, returns an error with the entry's file and line.
 pub(super) fn each(
     path: &Path,
     options: ReadOptions,
@@ -104,8 +105,8 @@ struct OpenConversation {
     name: String,
     at: FilePosition,
     pinned: Option<usize>,
-    /// Whether the request has its system prompt in a field of its own, not in the message list. Positions in `pinned` and
-    /// `qa` then do not count it.
+    /// Whether the recording has its system prompt in a separate field, and not in the message list. If so, `pinned`
+    /// and the positions in `qa` do not count the system prompt.
     system_is_field: bool,
     questions: Vec<Question>,
     messages: Vec<Message>,
@@ -126,7 +127,7 @@ impl OpenConversation {
             None | Some(Value::Null) => Vec::new(),
             Some(Value::Array(list)) => {
                 let read = |(nth, one): (usize, Value)| {
-                    // The wrong value is not repeated in the error: it may contain message text.
+                    // The error does not contain the wrong value, because the value may contain message text.
                     let rule = "expected a question, its answer, and as evidence the positions of messages, counted from 0";
                     serde_json::from_value(one).map_err(|_| wrong(format!("qa[{nth}]: {rule}")))
                 };
@@ -139,8 +140,8 @@ impl OpenConversation {
         Ok(Self { name, at, pinned, system_is_field, questions, messages: Vec::new() })
     }
 
-    /// Ends the conversation. If neither the recording nor the flags say how many messages always stay, the leading system
-    /// messages do.
+    /// Returns the complete conversation. The recording or the flag `--pinned` sets how many messages always stay.
+    /// Without both, the leading system messages always stay.
     fn end(mut self, options: ReadOptions) -> Result<Conversation, Failure> {
         let wrong = |problem: String| Failure::Input(format!("{}: {problem}", self.at));
         let leading = self.messages.iter().take_while(|message| message.role.is_system()).count();

@@ -18,19 +18,23 @@ const MAX_FAULTS: usize = 20;
 pub(super) struct Results {
     /// One entry per file, in the order of the command line.
     pub(super) sets: Vec<FileResults>,
-    /// The policies' names, in order.
+    /// The policies' names, in order. Other fields refer to a policy by its index in this list.
     pub(super) policies: Vec<String>,
     pub(super) budgets: Vec<Tokens>,
+    /// Whether the cost was measured.
     pub(super) costs: bool,
-    /// The baseline policy, which sends everything.
+    /// Index of the baseline policy, which sends all messages; `None` if that policy was not played.
     whole: Option<usize>,
 }
 
-/// The result of one conversation: the outcomes of each policy.
+/// The result of one conversation.
 pub(super) struct ConversationResult {
+    /// Index of the conversation's file.
     pub(super) set: usize,
     pub(super) name: String,
+    /// Number of messages.
     pub(super) messages: u64,
+    /// For each policy, its outcomes: one for each budget.
     pub(super) outcomes: Vec<Vec<Outcome>>,
 }
 
@@ -40,17 +44,18 @@ pub(super) struct FileResults {
     pub(super) name: Arc<str>,
     pub(super) conversations: u64,
     pub(super) messages: u64,
-    /// By policy and budget.
+    /// The results of each policy with each budget.
     pub(super) cells: Cells,
 }
 
 /// The results of one policy with one budget.
 #[derive(Debug, Default)]
 pub(super) struct PolicyResults {
+    /// The outcomes of all conversations together.
     pub(super) sum: Outcome,
-    /// For the first call, the second and so on: the sum of its cost over all conversations with at least that many calls,
-    /// and the number of these conversations. This is the cost per call, not the running total: the mean of running totals
-    /// would fall where an expensive conversation ends.
+    /// One entry for each call number. An entry has the sum of the costs of this call over all conversations that reach
+    /// this call number, and the number of these conversations. The costs are not running totals, because the mean of
+    /// running totals would fall where an expensive conversation ends.
     pub(super) curve: Vec<(f64, u64)>,
 }
 
@@ -82,13 +87,13 @@ impl PolicyResults {
     }
 }
 
-/// A counter, with its column heading.
+/// A column heading, and the counter that the column shows.
 pub(super) type Counter = (&'static str, fn(&PolicyResults) -> u64);
 
-/// A measure of what is retained, with its column heading.
+/// A column heading, and the measure that the column shows.
 pub(super) type Measure = (&'static str, fn(&PolicyResults) -> &Mean);
 
-/// All measures.
+/// All measures of what a list retains.
 pub(super) const MEASURES: [Measure; 4] = [
     ("names needed", |cell| &cell.sum.fer),
     ("older names", |cell| &cell.sum.fer_far),
@@ -105,7 +110,7 @@ pub(super) fn share(mean: &Mean) -> String {
     }
 }
 
-/// Cells by policy and budget.
+/// Results of each policy with each budget. The key is the policy's index, and the budget if the policy has one.
 pub(super) type Cells = BTreeMap<(usize, Option<Tokens>), PolicyResults>;
 
 fn add(cells: &mut Cells, policy: usize, outcome: Outcome) {
@@ -146,7 +151,7 @@ impl Results {
         self.whole == Some(policy)
     }
 
-    /// Returns the cost of sending everything.
+    /// Returns the cost of sending all messages in each request; `None` if this cost was not measured.
     pub(super) fn whole(&self, cells: &Cells) -> Option<Cost> {
         let cost = cells.get(&(self.whole?, None))?.sum.cost;
         (self.costs && cost.plain > 0).then_some(cost)
@@ -213,8 +218,8 @@ impl Results {
     }
 }
 
-/// Returns the cost as a share of the cost of sending everything, without and with a prompt cache. Both include the cost of
-/// summaries.
+/// Returns the cost as a share of the cost of sending all messages. The first value is without a prompt cache, the
+/// second with a prompt cache. Both include the cost of summaries.
 pub(super) fn cost_shares(cost: &Cost, whole: &Cost) -> (f64, f64) {
     let of = |mine: u64, whole: u64| mine.saturating_add(cost.summarizer) as f64 / (whole as f64).max(1.0);
     (of(cost.plain, whole.plain), of(cost.cached(), whole.cached()))

@@ -1,6 +1,7 @@
-//! Plays all conversations through all policies, several at a time.
+//! Plays all conversations through all policies. Several conversations are played at the same time.
 //!
-//! Files are read as a stream, one conversation after the other. Only the conversations in progress are in memory.
+//! Files are read as a stream, one conversation after the other. Only the conversations that are being played are in
+//! memory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -29,13 +30,13 @@ pub(super) struct ReplayJob {
     pub(super) jobs: usize,
 }
 
-/// How often the progress bar is updated.
+/// Interval between two updates of the progress bar.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A conversation with the number of its file, or the error that ended reading.
+/// A conversation and the index of its file, or the error that ended reading.
 type ReadResult = Result<(usize, Conversation), Failure>;
 
-/// The result of a conversation, with the conversation's position in the input.
+/// The result of a conversation and the conversation's position in the input, or the error.
 type PlayResult = Result<(u64, ConversationResult), Failure>;
 
 pub(super) async fn run(job: ReplayJob, dumps: DumpFiles, show: &mut Show) -> Result<Results, Failure> {
@@ -84,7 +85,7 @@ fn read_all(
             None => Ok(()),
             Some(name) => Err(Failure::Input(format!(
                 "{}: id {name:?} occurs twice; --contexts and --requests identify conversations by their ids, \
-                 so each needs its own",
+                 so each conversation needs its own id",
                 file.display()
             ))),
         });
@@ -108,7 +109,7 @@ async fn play_all(
         .map(|name| FileResults { name, ..FileResults::default() })
         .collect();
     let mut playing: JoinSet<PlayResult> = JoinSet::new();
-    // Results are added up in reading order, so the sums do not depend on the number of parallel jobs.
+    // Results are added up in the order of the input, so the sums do not depend on the number of parallel jobs.
     let (mut begun, mut added, mut waiting) = (0, 0, BTreeMap::new());
     let mut open = true;
     while open || !playing.is_empty() {

@@ -28,7 +28,7 @@ pub(super) fn show(results: &Results, show: &mut Show) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Shows what is retained.
+/// Shows the table of the measures: what the lists retain.
 fn retained(results: &Results, set: &FileResults, show: &mut Show) -> Result<(), Failure> {
     let measures: Vec<_> =
         MEASURES.iter().filter(|(_, of)| set.cells.values().any(|cell| of(cell).count > 0)).collect();
@@ -56,7 +56,7 @@ fn retained(results: &Results, set: &FileResults, show: &mut Show) -> Result<(),
     }
     show.table(&table)?;
     if gaps {
-        show.line("gaps: contexts that leave out messages which no summary covers")?;
+        show.line("gaps: number of contexts that leave out messages which no summary covers")?;
     }
     show.line("")
 }
@@ -81,9 +81,10 @@ fn costs(results: &Results, set: &FileResults, show: &mut Show) -> Result<(), Fa
     }
     show.table(&table)?;
     let calls = count(whole.calls, "call");
-    show.line(format!("{calls}. plain, cached: cost in percent of sending everything, without"))?;
-    show.line("and with a prompt cache. largest: the largest request, in tokens. cuts:")?;
-    show.line("requests that do not begin with the whole previous request.")?;
+    show.line(format!("{calls}. The costs are in percent of the cost of sending everything."))?;
+    show.line("plain: cost without a prompt cache. cached: cost with a prompt cache.")?;
+    show.line("largest: size of the largest request, in tokens.")?;
+    show.line("cuts: number of requests that do not begin with the whole previous request.")?;
     if !any(|cell| cell.sum.faulty) {
         show.line("Every list was valid and inside its budget.")?;
     }

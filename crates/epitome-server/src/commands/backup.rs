@@ -27,7 +27,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     }
     {
         let _progress = show.progress(&format!("copying to {}", args.file.display()), None);
-        // The store writes the copy next to the target, under the target's name and this process's id.
+        // The store first writes a file next to the target. The name of this file is the target's name and this
+        // process's id.
         let _half = cleanup::register_next_to(&args.file, &format!(".{}-", std::process::id()));
         database.engine.backup(&args.file).await?;
     }

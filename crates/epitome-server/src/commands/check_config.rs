@@ -1,4 +1,4 @@
-//! `epitome --check-config`: shows the settings in effect and where each was set, and tests the models.
+//! `epitome --check-config`: shows the settings in effect and the source of each setting, and tests the models.
 
 use epitome::Engine;
 use epitome::model::{CheckError, CheckReport};
@@ -32,7 +32,7 @@ pub(super) async fn run(loaded: &Loaded, show: &mut Show) -> Result<(), Failure>
     }
 }
 
-/// Describes a model's reply, or the error: a wrong key, address or model name.
+/// Describes a model's reply, or the error, for example a wrong key, address or model name.
 fn describe(answer: Result<CheckReport, CheckError>) -> Result<String, String> {
     let CheckReport { model, millis, empty } = answer.map_err(|error| error.to_string())?;
     let remark = if empty { ", but the reply was empty; try a larger output_reserve" } else { "" };

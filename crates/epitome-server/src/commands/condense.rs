@@ -1,8 +1,8 @@
 //! `epitome condense`: shortens the message list of one request.
 //!
-//! The command reads JSON from standard input, writes JSON to standard output, and opens no database, so any program can
-//! use it. If the trigger is not met, the output is the input, byte for byte. The condenser makes the decisions; this
-//! module reads, writes and reports. `--explain` is in `explain.rs`.
+//! The command reads JSON from standard input, writes JSON to standard output, and opens no database, so any program
+//! can use it. If the trigger is not met, the output is the input, byte for byte. The condenser decides what to do.
+//! This module reads the input, and writes the output and the report. `explain.rs` implements `--explain`.
 
 use std::io::{IsTerminal, Read};
 
@@ -30,25 +30,25 @@ byte for byte. The window is the context window of the request's model, if Epito
 model; --window overrides it. By default the built-in summarizer `local` writes the summaries,
 without a key or a network. --model or the settings select another model.
 
-Strategies: {STRATEGIES}. Each accepts the
-messages that stay verbatim, as in recent(messages(50)). pipeline(mask, summarize) runs several
-strategies, one after the other.
+Strategies: {STRATEGIES}.
+recent(messages(50)) also sets which of the newest messages stay verbatim. mask, summarize and
+amortized can set this in the same way. pipeline(mask, summarize) runs several strategies in turn.
 Triggers:
 {TRIGGERS}.
 
-A message with \"epitome\": {\"pinned\": true} always stays; a message with {\"skip\": true} is never
-summarized. The output contains these flags, so that the next run sees them too; --strip removes
-them.
+A message with \"epitome\": {\"pinned\": true} always stays. A message with \"epitome\": {\"skip\": true}
+is never summarized. The output contains these flags, so that the next run sees the flags too.
+--strip removes the flags.
 
 Exit code 0: the output is a valid request. If the model failed, the list is unchanged or was
-shortened without a model; a line on standard error and the report say so. Exit code 2: the input or
-a flag is invalid, and nothing is written to standard output.";
+shortened without a model. A line on standard error and the report say that the model failed.
+Exit code 2: the input or a flag is invalid, and nothing is written to standard output.";
 
 /// Shortens the message list of one request; needs no database
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES.replace("{STRATEGIES}", Strategy::NAMES).replace("{TRIGGERS}", Trigger::INLINE))]
 pub(crate) struct Args {
-    /// Request or list of messages (standard input)
+    /// Request or list of messages [default: standard input]
     #[arg(value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -96,13 +96,13 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
 
 fn condenser(loaded: &Loaded, request: &CondenseRequest) -> Result<Condenser, Failure> {
     request.condenser(Condenser::builder().settings(loaded.patch.clone())).map_err(|error| match error {
-        // At this point, only the settings can be invalid.
+        // At this point, `Invalid` can only mean an invalid setting.
         epitome::Error::Invalid(problem) => Failure::Setting(problem),
         other => Failure::Engine(other),
     })
 }
 
-/// Prints to standard error that the model failed. On a terminal, also prints what was condensed.
+/// If the model failed, prints this to standard error. Otherwise, on a terminal, prints what was condensed.
 fn report_outcome(done: &CondenseOutcome, show: &mut Show) -> Result<(), Failure> {
     if done.has_failed() {
         let why = done.report.problems.last().map_or("the model returned no summary", String::as_str);

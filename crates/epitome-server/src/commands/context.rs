@@ -15,11 +15,11 @@ Examples:
   epitome context ann --tokens 8000 --format anthropic | jq '. + {model: \"...\", max_tokens: 1024}'
   epitome context ann --as-of 120 --no-summary
 
-The default format, text, is for reading; a line on standard error says what the context contains.
-Every other --format prints one JSON object that can be sent to a provider. --json prints the context
-with its full report. If no message fits, nothing is printed and the exit code is 1.";
+The default format, text, is for people. A line on standard error then says what the context
+contains. Every other --format prints one JSON object that can be sent to a provider. --json prints
+the context with its full report. If no message fits, no context is printed and the exit code is 1.";
 
-/// Prints the context of a session: its content in at most N tokens, for a model
+/// Prints a session's context: the conversation in at most N tokens, for a model
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -48,7 +48,7 @@ fn format(name: &str) -> Result<Format, String> {
 }
 
 fn formats() -> String {
-    format!("{TEXT}, {}", Dialect::names(&Dialect::all()))
+    format!("Output format: {TEXT}, {}", Dialect::names(&Dialect::all()))
 }
 
 pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Result<(), Failure> {
@@ -76,8 +76,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed("the session has no messages yet".to_owned()));
             }
             Empty::NoMessages => {
-                let problem = "the session has no message that a model could answer: only system messages, empty messages, or \
-                            tool results without their calls";
+                let problem = "the session has no message that a model could answer: it has only system messages, \
+                               empty messages, or tool results without their calls";
                 return Err(Failure::Failed(problem.to_owned()));
             }
             Empty::NewestOverBudget if args.query.oversize != Some(OversizeIn::Clip) => {
@@ -98,12 +98,12 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// The object that `--json` prints: the object of the HTTP API, and the fields `through` and `encoding`.
+/// The object that `--json` prints: the object of the HTTP API, with two more fields, `through` and `encoding`.
 #[derive(Serialize)]
 struct ContextLine {
     #[serde(flatten)]
     context: ContextOut,
-    // Earlier releases had these two fields here and not in the report, so programs may still read them here.
+    // Earlier releases had the next two fields here and not in the report. Programs may still read the fields here.
     through: u64,
     encoding: String,
 }
@@ -121,15 +121,15 @@ fn header(context: &Context, show: &Show) -> String {
         let fitted = if report.fitted { ", shortened to fit" } else { "" };
         let created = context.summary.as_ref().and_then(|summary| summary.created);
         let age = created.map_or(String::new(), |created| format!(", {}", ago(show.now, created)));
-        words.push(format!("summary of {}-{} ({slot}{age}{fitted})", covers.from, covers.through));
+        words.push(format!("summary of messages {}-{} ({slot}{age}{fitted})", covers.from, covers.through));
     }
     match report.gap {
-        Some(gap) => words.push(format!("not exhaustive: {}-{} is missing", gap.from, gap.through)),
+        Some(gap) => words.push(format!("not exhaustive: messages {}-{} are missing", gap.from, gap.through)),
         None if report.exhaustive => words.push("exhaustive".to_owned()),
         None => {}
     }
     if report.skipped > 0 {
-        words.push(format!("{} skipped", grouped(report.skipped)));
+        words.push(format!("skipped messages: {}", grouped(report.skipped)));
     }
     words.join(" · ")
 }

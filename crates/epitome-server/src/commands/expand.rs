@@ -10,8 +10,8 @@ Examples:
   epitome expand ann --slot short | less
   epitome expand ann --summary 42 --after 100 --limit 20
 
-With --summary, you can also expand a summary that is undone or no longer current. With --json each
-line is a message.";
+With --summary, you can also expand a summary that is undone or no longer current. With --json, each
+line is one message.";
 
 /// Shows the original messages that a summary covers
 #[derive(clap::Args)]
@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// Shows only messages after the message with this number
     #[arg(long, value_name = "SEQ")]
     after: Option<u64>,
-    /// Maximum number of messages (all)
+    /// Maximum number of messages [default: all]
     #[arg(long, value_name = "N", value_parser = super::whole, allow_negative_numbers = true)]
     limit: Option<u64>,
 }

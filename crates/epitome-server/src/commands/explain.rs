@@ -10,30 +10,36 @@ use crate::show::{Style, bar};
 
 const EXAMPLES: &str = "\
 Examples:
-  epitome explain ann          for each slot: what it covers, why it is due or not, what failed
+  epitome explain ann          each slot of a session: messages, next summary, failures
   epitome explain              the queue: the slots that are due, in all sessions
-  epitome explain 5f0a2c1b-91d4e07b3c22-c3e1a0b2      the session and slot that the log names so
+  epitome explain 5f0a2c1b-91d4e07b3c22-c3e1a0b2      the session and slot of a hash in the log
   epitome explain ann --json | jq .slots[].why
 
-Logs contain no names, so the worker's log shows a hash in place of a session and its slot. `explain`
-finds the hash in all workspaces; you may leave out the last part, which is the slot.
+Logs contain no names. Instead of the names of a session and its slot, the worker's log shows a
+hash. `explain` finds the session and the slot of this hash in all workspaces. You can leave out the
+last part of the hash, which is the slot.
 
-Outcomes of model calls, in the table at the end:
-  kept              the reply was stored as a summary
-  reused            an earlier reply was stored as a summary, without another call
-  unused            the reply was good, but came too late
+The table at the end shows the outcomes of model calls:
+  kept, reused      the reply was stored as a summary; `reused` is an earlier reply, without a call
+  unused            the reply was a good summary, but came too late
   dropped           the call was stopped
   busy              the provider was overloaded
   no_answer         the provider failed, or did not answer in time
   refused           the provider refused the request: wrong key, model or parameters
   too_long          the input was longer than the model accepts
-  empty, cut_off, loops, too_long_answer, not_smaller, same_as_before, goes_on, declined, error_page
-                    the reply was not a summary: no text, cut off, repeating itself, over its limit,
-                    not shorter than what it replaces, the same as the previous summary, a
-                    continued conversation, a refusal, an error page of a server in between
+With these outcomes, the reply was no summary:
+  empty             the reply had no text
+  cut_off           the reply was cut off before its end
+  loops             the reply repeated itself
+  too_long_answer   the reply was over the size limit of the summary
+  not_smaller       the reply was not smaller than the text that it would replace
+  same_as_before    the reply was the same as the previous summary
+  goes_on           the reply continued the conversation
+  declined          the model declined to write a summary
+  error_page        the reply was the error page of a server
 
---json prints one object: the session's totals, slots, settings and usage. Without a session, it
-prints the queue.";
+--json prints one object: the session's totals, slots, settings and usage. Without a session, the
+object is the queue.";
 
 /// Shows what each summary covers, and why the next summary is due or not
 #[derive(clap::Args)]
@@ -93,13 +99,13 @@ async fn explain(session: &Session, show: &mut Show) -> Result<(), Failure> {
     show_usage(&usage, show)
 }
 
-/// The object that `--json` prints: the session as in the HTTP API, and the usage of its model calls.
+/// The object that `--json` prints: the session, as in the HTTP API, and the usage of the session's model calls.
 #[derive(Serialize)]
 struct SessionObject {
     #[serde(flatten)]
     whole: SessionWhole,
     usage: Value,
-    // Earlier releases had the session's fields only in this object, so programs may still read them here.
+    // Earlier releases had the session's fields only in this object. Programs may still read the fields here.
     session: SessionOut,
 }
 
@@ -175,7 +181,8 @@ async fn queue(database: &Database, show: &mut Show) -> Result<(), Failure> {
     }
     let Queue { due, working, waiting, parked, slots } = &queue;
     show.line(format!(
-        "{due} due, {working} being written, {waiting} waiting to retry, {parked} parked (cannot be cut yet)"
+        "{due} due, {working} being written, {waiting} waiting to retry, {parked} parked until a tool call or \
+         loop ends"
     ))?;
     if slots.is_empty() {
         return Ok(());

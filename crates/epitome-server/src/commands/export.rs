@@ -14,9 +14,9 @@ Examples:
   epitome export --all -o everything.jsonl         all sessions of the workspace
   epitome import everything.jsonl --db other.db    import the file into another database
 
-Writes one message per line. If a message was added in the chosen format, it is written as it was,
-including unrecognised fields. Messages in other formats are converted. --all with a provider's
-format writes one conversation per line.";
+Writes one message per line. If a message was added in the chosen format, it is written as it was
+added, including unrecognised fields. Messages in other formats are converted. --all with a
+provider's format writes one conversation per line.";
 
 /// Exports the messages of one session or of all sessions
 #[derive(clap::Args)]
@@ -27,9 +27,10 @@ pub(crate) struct Args {
     /// Exports all sessions of the workspace
     #[arg(long, conflicts_with_all = ["positional", "session"])]
     pub(super) all: bool,
-    #[arg(long, value_name = "FORMAT", value_parser = format, help = Dialect::names(&Dialect::all()), default_value_t = Dialect::EPITOME)]
+    #[arg(long, value_name = "FORMAT", value_parser = format, default_value_t = Dialect::EPITOME)]
+    #[arg(help = format!("Output format: {}", Dialect::names(&Dialect::all())))]
     format: Dialect,
-    /// New file to write (standard output); must not exist yet
+    /// New file to write; must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -91,7 +92,7 @@ async fn write(
         }
         put(to, show, &format!("{}\n", json!({ HEADER: header })))?;
     }
-    // A conversation on one line also has the request's other fields, before and after its messages.
+    // A conversation on one line also has the request's other fields, before and after the messages.
     let (one_line, mut closing) = (args.all && !native, None);
     let (mut after, mut messages) = (0, 0);
     // Stops at the message that was the newest when the export started. Otherwise the loop would not end while a client
@@ -114,7 +115,8 @@ async fn write(
                 && is_bare(only)
                 && after == info.messages
             {
-                // The `input` of the original request was a plain text and not a list, so it is written as a text again.
+                // The `input` of the original request was a plain text and not a list, so it is written as a text
+                // again.
                 let opening = opening.strip_suffix('[').unwrap_or(&opening);
                 let end = end.strip_prefix(']').unwrap_or(&end);
                 put(to, show, &format!("{opening}{only}{end}"))?;
@@ -147,7 +149,8 @@ fn as_list_item(wire: String) -> String {
     if is_bare(&wire) { format!("{{\"role\":\"user\",\"content\":{wire}}}") } else { wire }
 }
 
-/// Whether a message is a plain text. The input of a request may be a plain text, but an item of a list may not.
+/// Whether a message is a plain text. The input of a request may be a plain text, but an item of a list may not be a
+/// plain text.
 fn is_bare(wire: &str) -> bool {
     wire.starts_with('"')
 }

@@ -28,30 +28,32 @@ Examples:
 
 Accepts messages in OpenAI's chat and Responses formats, in Anthropic's format, and the output of
 `epitome export`. By default the format is detected. All lines are checked first: if any line is
-invalid, the command reports it and imports nothing, except with --keep-going. If you run the same
-command again, it resumes an interrupted import and adds the new lines of a file. --json prints one
-object: the number of messages, the number of invalid lines that were left out, and for each session
-the numbers of messages that were added and that it already had (already_stored).";
+invalid, the command reports the line and imports nothing, except with --keep-going. If you run the
+same command again, it resumes an interrupted import and adds the new lines of a file.
+
+--json prints one object. `messages`, `added` and `already_stored` count messages, and `left_out`
+counts invalid lines. `sessions` has the numbers `added` and `already_stored` of each session.";
 
 /// Imports recorded conversations as sessions
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Files to import (standard input, or -)
+    /// Files to import; - is standard input [default: standard input]
     #[arg(value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Session name (the file's name), or the prefix of several names
+    /// Session name, or the prefix of several names [default: the file's name]
     #[arg(short, long, value_name = "NAME")]
     session: Option<String>,
-    #[arg(long, value_name = "FORMAT", value_parser = format, help = format!("{} (detected)", Dialect::names(&Dialect::all())))]
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    #[arg(help = format!("Input format: {} [default: detected]", Dialect::names(&Dialect::all())))]
     format: Option<Dialect>,
     /// Skips invalid lines, and imports the rest
     #[arg(long)]
     keep_going: bool,
-    /// Appends all messages, without comparing them with the session's
+    /// Appends all messages, without comparing them with stored messages
     #[arg(long)]
     append: bool,
-    /// Writes no summaries: a server, or the next command, writes them
+    /// Writes no summaries; a server or a later command writes them
     #[arg(long)]
     no_wait: bool,
 }
@@ -99,8 +101,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// Checks all files, and prints what cannot be imported. Returns the number of messages and lines that cannot be
-/// imported.
+/// Checks all files, and prints the problems. Returns the number of messages and lines that cannot be imported.
 async fn check(plan: &Arc<ImportPlan>, keep_going: bool, show: &mut Show) -> Result<u64, Failure> {
     let checking = Arc::clone(plan);
     let checked = with_progress("checking", plan, show, move |pass| checking.check(pass)).await??;
@@ -157,8 +158,8 @@ async fn summarize(database: &Database, sessions: &[Imported], show: &mut Show) 
     Ok(())
 }
 
-/// Returns the last message that all due slots have summarized. Ignores errors, because the number is only shown as
-/// progress.
+/// Returns the last message that all due slots have summarized. Ignores errors, because the number is only used to show
+/// the progress.
 async fn covered(session: &Session) -> u64 {
     let slots = session.explain().await.map(|explained| explained.slots).unwrap_or_default();
     slots.iter().filter(|slot| slot.due.is_some()).map(|slot| slot.covered).min().unwrap_or(0)
@@ -221,8 +222,8 @@ async fn with_progress<T: Send + 'static>(
     done.map_err(|_| Failure::Failed("reading failed".to_owned()))
 }
 
-/// Temporary files with copies of piped input, which is needed because an import reads its input twice. Dropping this
-/// removes the files.
+/// Temporary files with copies of piped input. The copies are needed because an import reads its input twice. Dropping
+/// the `Spool` removes the files.
 struct Spool {
     /// Folders of the temporary files.
     folders: Vec<(PathBuf, CleanupGuard)>,
@@ -237,7 +238,7 @@ impl Spool {
     async fn of(args: &Args) -> Result<Self, Failure> {
         let is_piped = |file: &Path| file.as_os_str() == "-";
         if args.files.iter().filter(|file| is_piped(file)).count() > 1 {
-            return Err(Failure::Misused("standard input (-) is given twice; give it only once".to_owned()));
+            return Err(Failure::Misused("standard input (-) is listed twice; list it only once".to_owned()));
         }
         if args.files.is_empty() && io::IsTerminal::is_terminal(&io::stdin()) {
             return Err(Failure::Misused("no input; give a FILE, or pipe messages in".to_owned()));
@@ -270,8 +271,8 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Copies a pipe, or standard input if `file` is None. Returns the path of the copy. Each copy is in a folder of its own
-    /// and has the name of the original file, because the session gets this name.
+    /// Copies a pipe, or standard input if `file` is None. Returns the path of the copy. Each copy is in a folder of
+    /// its own and has the name of the original file, because the session gets this name.
     async fn copy(&mut self, file: Option<&Path>, shown: &str) -> Result<PathBuf, Failure> {
         let failed = |error| Failure::Failed(format!("cannot copy {shown} to a temporary file: {error}"));
         let name = format!("epitome-import-{}", cleanup::random_suffix());
@@ -296,7 +297,8 @@ impl Spool {
         }
     }
 
-    /// Returns the session name from the flag, or a default for standard input. None means that the file's name is used.
+    /// Returns the session name from the flag, or a default name for standard input. None means that the session gets
+    /// the file's name.
     fn session(&self, args: &Args) -> Option<String> {
         args.session.clone().or_else(|| self.piped.then(|| UNNAMED.to_owned()))
     }

@@ -1,7 +1,8 @@
 //! `epitome keys`: creates, lists and revokes keys for the HTTP API.
 //!
-//! Keys are in the database, where a running server reads them at every request. So a created or revoked key takes
-//! effect in the server at once. `epitome::key` defines what a key may do; `epitome_http::gate` checks it.
+//! The database contains the keys, and a running server reads the key of every request from the database. The server
+//! therefore applies a created or revoked key at once. `epitome::key` defines what a key may do, and
+//! `epitome_http::auth` checks the key.
 
 use epitome::key::{Key, NewKey, Rights};
 use epitome::rules::message::Timestamp;
@@ -30,9 +31,9 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum KeysCommand {
-    /// Creates a key and shows its secret, only this once
+    /// Creates a key, and shows its secret this one time only
     Create(Create),
-    /// Lists all keys, including revoked ones
+    /// Lists all keys, including revoked keys
     List(List),
     /// Revokes a key immediately
     Revoke(Revoke),
@@ -74,20 +75,20 @@ can read one workspace; a write key can read and write one workspace. An admin k
 revoke keys, read /metrics, and read and write any workspace: the header x-epitome-workspace selects
 the workspace.";
 
-/// Creates a key and shows its secret, only this once
+/// Creates a key, and shows its secret this one time only
 #[derive(clap::Args)]
 #[command(after_help = CREATE_EXAMPLES)]
 struct Create {
     /// What the key may do in its workspace: read or write
     #[arg(long, value_name = "RIGHTS", required_unless_present = "admin", value_parser = rights)]
     rights: Option<Rights>,
-    /// Creates a key for the operator of the server, for all workspaces
+    /// Creates an admin key: for the operator of the server, for all workspaces
     #[arg(long, conflicts_with = "rights")]
     admin: bool,
     /// Label that `keys list` shows
     #[arg(long, value_name = "LABEL", default_value = "", hide_default_value = true)]
     label: String,
-    /// Expires after a duration (12h, 30d) or at a time (2027-01-01, UTC)
+    /// When the key expires: a duration (12h, 30d) or a time (2027-01-01, UTC)
     #[arg(long, value_name = "WHEN")]
     expires: Option<Expiry>,
 }
@@ -126,7 +127,7 @@ async fn create(new: NewKey, database: &Database, show: &mut Show) -> Result<(),
     show.note(describe(&created.key))
 }
 
-/// Describes a new key, next to its secret.
+/// Describes a new key in the line that is printed after the key's secret.
 fn describe(key: &Key) -> String {
     let whose = match &key.workspace {
         Some(workspace) => format!("for the workspace \"{}\"", printable(workspace)),
@@ -142,12 +143,12 @@ Examples:
   epitome keys list --workspace team-a          only the keys of one workspace
   epitome keys list --json | jq -r 'select(.state == \"good\") | .id'
 
-Lists the keys of all workspaces, or with --workspace those of one workspace. The oldest key comes
-first. With --json each line is a key: id, workspace (null for an admin key), rights, label,
-created_at, expires_at, revoked_at, and state (good, expired or revoked). Secrets are not stored, so
-they cannot be shown.";
+Lists the keys of all workspaces, or with --workspace the keys of one workspace. The oldest key
+comes first. With --json, each line is one key: id, workspace (null for an admin key), rights,
+label, created_at, expires_at, revoked_at, and state (good, expired or revoked). Secrets are not
+stored, so they cannot be shown.";
 
-/// Lists all keys, including revoked ones
+/// Lists all keys, including revoked keys
 #[derive(clap::Args)]
 #[command(after_help = LIST_EXAMPLES)]
 struct List {}
@@ -200,8 +201,8 @@ Examples:
   epitome keys revoke 5b1f09c2d4e8a637          the id is shown by `epitome keys list`
 
 The server refuses requests with a revoked key at once, and closes event streams that were opened
-with the key. A revoked key cannot be restored; create a new key instead. In place of the id, you can
-give the key's secret.";
+with the key. A revoked key cannot be restored; create a new key instead. Instead of the id, you can
+pass the key's secret.";
 
 /// Revokes a key immediately
 #[derive(clap::Args)]

@@ -11,8 +11,8 @@ Examples:
   epitome list --limit 20 --after support-41     the next page
   epitome list --json | jq -r .name              one session name per line
 
-With --json each line is a session: name, messages, turns, tokens, created_at, updated_at, and
-slots. In each slot, `covered` is the last message that its summary covers.";
+With --json, each line is one session: name, messages, turns, tokens, created_at, updated_at, and
+slots. In each slot, `covered` is the last message that the slot's summary covers.";
 
 /// Lists the stored sessions
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     let (mut after, mut left, mut more, mut shown) = (args.after.clone(), args.limit, false, 0);
     while left > 0 {
         let limit = left.min(PAGE);
-        // Reads one session more than it shows, to see whether there are more.
+        // Reads one session more than the page shows, to find out whether more sessions exist.
         let with_next = usize::try_from(limit.saturating_add(1)).unwrap_or(1_000);
         let page = database.workspace.sessions(after.as_deref(), with_next).await?;
         more = page.len() as u64 > limit;

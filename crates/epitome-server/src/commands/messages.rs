@@ -60,7 +60,8 @@ fn part_text(part: &Part, style: Style) -> String {
     }
 }
 
-/// Describes the messages that a summary covers, as in `messages 1-440`. `through` is the last of them; 0 means none.
+/// Describes the messages that a summary covers, as in `messages 1-440`. `through` is the last covered message; 0 means
+/// that no message is covered.
 pub(super) fn covered(through: u64) -> String {
     if through == 0 { "no messages".to_owned() } else { format!("messages 1-{through}") }
 }
@@ -86,8 +87,8 @@ pub(super) fn summary_line(summary: &epitome::Summary) -> String {
 /// Maximum number of causes that [`report_overdue`] prints.
 const MAX_CAUSES: usize = 3;
 
-/// Prints why summaries of these sessions are overdue: each cause once, with one of the sessions that it affects. If the
-/// queue cannot be read, it prints nothing, because the command itself succeeded.
+/// Prints why summaries of these sessions are overdue. Each cause is printed once, with one of the sessions that it
+/// affects. If the queue cannot be read, prints nothing, because the command itself succeeded.
 pub(super) async fn report_overdue(
     workspace: &Workspace,
     sessions: &HashSet<&str>,

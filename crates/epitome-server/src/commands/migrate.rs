@@ -15,30 +15,30 @@ use crate::settings::{Address, parse_location};
 const EXAMPLES: &str = "\
 Examples:
   epitome migrate --from sqlite:epitome.db --to postgres://epitome@db.example/epitome
-  EPITOME_DB=postgres://… epitome migrate --from epitome.db    password not in process lists
+  EPITOME_DB=postgres://… epitome migrate --from epitome.db    hides the password from process lists
   epitome migrate --from epitome.db --to postgres://… --verify-only
 
 The command copies all data with its ids: sessions, messages, summaries, keys, authors, usage,
-events, and the proxy's conversations. It does not copy sessions that are being deleted, and forks
+events, and the proxy's conversations. It copies neither sessions that are being deleted nor forks
 that are not finished. The file is not changed.
 
 First stop the server that uses the file: the move fails if another process writes to the file. The
-PostgreSQL database must exist and have no tables of Epitome; the command creates them. If the
-command is interrupted, run it again, and it resumes the move. At the end it compares both sides row
-by row. Only after that can the PostgreSQL database be used. Searches find all messages at once, but
-are slower until the search index is rebuilt.
+PostgreSQL database must exist and have no tables of Epitome; the command creates these tables. If
+the command is interrupted, run it again, and it resumes the move. At the end, the command compares
+the file and the PostgreSQL database row by row. Servers can use the PostgreSQL database only after
+this comparison. Until the search index is rebuilt, searches are slower, but find all messages.
 
---json prints one object: from, to, rows, left_out, and for each table its rows and their checksum.
-The exit code is 1 if the move failed or was not completed.";
+--json prints one object: from, to, moved, rows, left_out, and tables. `tables` has the name, the
+rows and the checksum of each table. The exit code is 1 if the move failed or was not completed.";
 
-/// Moves a SQLite database into PostgreSQL, and checks that both are the same
+/// Moves a SQLite database into PostgreSQL, and checks that no data differs
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// SQLite file to move
     #[arg(long, value_name = "sqlite:PATH")]
     from: String,
-    /// PostgreSQL database to move into (the setting server.db)
+    /// PostgreSQL database to move into [default: the setting server.db]
     #[arg(long, value_name = "postgres://…")]
     pub(super) to: Option<String>,
     /// Discards the rows of an unfinished move, and starts again
@@ -52,8 +52,10 @@ pub(crate) struct Args {
     piece: Option<u64>,
 }
 
-/// How often the progress is updated: on a terminal after `TICK`, elsewhere as a new line after `LINE_INTERVAL`.
+/// Time between two updates of the progress on a terminal.
 const TICK: Duration = Duration::from_millis(100);
+
+/// Time between two progress lines if the output is not a terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(

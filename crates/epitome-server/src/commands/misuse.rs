@@ -1,4 +1,4 @@
-//! Turns each error of clap into one line, with the name that the user probably meant.
+//! Turns each error of clap into one line, and suggests the name that the user probably meant.
 
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
@@ -6,7 +6,7 @@ use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 use crate::failure::Failure;
 use crate::suggest::similar_names;
 
-/// Converts an error of clap. `command` is the name of the subcommand, if one was recognised.
+/// Converts an error of clap. `command` is the name of the subcommand, if clap recognised a subcommand.
 pub(super) fn failure(error: &Error, mut cli: Command, command: Option<&str>) -> Failure {
     // Adds the flags of every command to each subcommand.
     cli.build();

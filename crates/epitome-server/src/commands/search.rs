@@ -12,11 +12,11 @@ Examples:
   epitome search 7071 --session ann --limit 3
   epitome search --json refund | jq .message.seq
 
-Finds messages that contain all the words, in any order. A word also matches inside a longer word, in
-upper or lower case and in any script. The newest match comes first. With --json each line is a
-match: session, message, excerpt.";
+Finds messages that contain all the words, in any order. A word also matches inside a longer word,
+in upper or lower case and in any script. The newest match comes first. With --json, each line is
+one match, with its session, message, excerpt and cursor.";
 
-/// Searches all messages for words, also messages that are summarized
+/// Searches all messages for words, including summarized messages
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
@@ -75,7 +75,8 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
     Ok(())
 }
 
-/// Builds the query from the arguments. An argument with spaces becomes a phrase in quotes, if it has no quotes yet.
+/// Builds the query from the arguments. An argument with spaces becomes a phrase in quotes, unless the argument already
+/// contains quotes.
 fn query(words: &[String]) -> String {
     let quoted = |word: &String| match word.contains(char::is_whitespace) && !word.contains('"') {
         true => format!("\"{word}\""),

@@ -29,13 +29,17 @@ On a loopback address no keys are required. On any other address keys are requir
 --require-keys never. A key belongs to one workspace. A request without a key uses the workspace in
 its header x-epitome-workspace, or `default`.
 
-The server forwards requests to /openai/v1 and /anthropic to the provider, and condenses long
-conversations so that they fit the model's window. In the client, change only base_url. The server
-forwards the client's provider key. If Epitome's keys are required, the client sends its Epitome key
-in the header x-epitome-key.
+The paths /openai/v1 and /anthropic/v1 are a proxy: the server forwards their requests to the
+provider, and condenses long conversations so that they fit the model's window. In the client,
+change only base_url. The server forwards the client's provider key. If Epitome's keys are required,
+the client sends its Epitome key in the header x-epitome-key.
 
-Every flag except --log-requests is also a setting: in the environment (EPITOME_SERVER_REQUIRE_KEYS,
-EPITOME_PROXY_SHADOW), and in epitome.toml under [server] and [proxy].
+--openai-upstream and --anthropic-upstream set the URL of another provider. The server then forwards
+requests for /openai/v1/x or /anthropic/v1/x to URL/v1/x.
+
+Every flag except --log-requests is also a setting. In epitome.toml, these settings are in the
+sections [server] and [proxy]. Their environment variables begin with EPITOME_SERVER_ and
+EPITOME_PROXY_, for example EPITOME_SERVER_REQUIRE_KEYS and EPITOME_PROXY_SHADOW.
 
 The routes under /v3 are Honcho's API: in Honcho's client, set base_url to http://127.0.0.1:7878.
 
@@ -52,7 +56,7 @@ processes, and exits.";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// Address to bind (127.0.0.1:7878) [env: EPITOME_SERVER_LISTEN]
+    /// Address [default: 127.0.0.1:7878] [env: EPITOME_SERVER_LISTEN]
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<String>,
     /// Node's role: all, api (no summaries), worker (only summaries)
@@ -61,22 +65,22 @@ pub(crate) struct Args {
     /// When clients need keys: off-loopback, always, never
     #[arg(long, value_name = "WHEN")]
     require_keys: Option<String>,
-    /// Log level: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
+    /// Level: error, warn, info, debug [env: EPITOME_SERVER_LOG_LEVEL]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Log format: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
+    /// Format: text, json, auto [env: EPITOME_SERVER_LOG_FORMAT]
     #[arg(long, value_name = "FORMAT")]
     log_format: Option<String>,
-    /// Forwards /openai/v1/x to URL/v1/x (https://api.openai.com)
+    /// Provider at /openai/v1 [default: https://api.openai.com]
     #[arg(long, value_name = "URL")]
     openai_upstream: Option<String>,
-    /// Forwards /anthropic/v1/x to URL/v1/x (https://api.anthropic.com)
+    /// Provider at /anthropic/v1 [default: https://api.anthropic.com]
     #[arg(long, value_name = "URL")]
     anthropic_upstream: Option<String>,
-    /// Forwards all requests unchanged, and reports what the proxy would save
+    /// Forwards all requests unchanged, and reports possible savings
     #[arg(long)]
     shadow: bool,
-    /// Writes each proxied request to FILE, with its content (JSONL)
+    /// Writes each proxied request, with its content, to FILE as JSONL
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
     /// Sets one of the server's limits, for tests
@@ -165,7 +169,7 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     };
     let mut serving = std::pin::pin!(serving);
     tokio::select! {
-        // Ends only after `stop` was sent.
+        // `serving` ends only after `stop` was sent.
         () = serving.as_mut() => return Ok(()),
         signal = signals.next() => {
             tracing::info!(signal, "stopping");
@@ -184,8 +188,8 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     Ok(())
 }
 
-/// Raises the limit of open files. Every proxied stream takes two connections, and many systems allow a program only about
-/// a thousand open files by default.
+/// Raises the limit of open files. Every proxied stream takes two connections, and many systems allow a program only
+/// about a thousand open files by default.
 #[cfg(unix)]
 fn open_more_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -206,8 +210,8 @@ fn jwt_secret(variable: Option<&str>) -> Result<Option<Vec<u8>>, Failure> {
     }
 }
 
-/// Returns whether clients need keys. `address` is the bound address and not the name in the settings, which could
-/// resolve to another address.
+/// Returns whether clients need keys. `address` is the bound address, because the name in the settings could resolve to
+/// another address.
 fn keys(require: RequireKeys, address: IpAddr) -> Keys {
     let loopback = address.to_canonical().is_loopback();
     match require {
@@ -221,8 +225,8 @@ fn keys(require: RequireKeys, address: IpAddr) -> Keys {
 /// found by brute force.
 const MIN_SECRET_BYTES: usize = 32;
 
-/// Logs a warning in three cases: keys are not required on an address that other machines can reach, keys are required but
-/// none exists, or the JWT secret is too short.
+/// Logs a warning in three cases: keys are not required on an address that other machines can reach, keys are required
+/// but no key exists, or the JWT secret is too short.
 async fn warn_about_access(
     (keys, secret_bytes): (Keys, Option<usize>),
     database: &Database,
@@ -230,8 +234,8 @@ async fn warn_about_access(
 ) -> Result<(), Failure> {
     if secret_bytes.is_some_and(|bytes| bytes < MIN_SECRET_BYTES) {
         tracing::warn!(
-            "the secret for tokens (server.jwt_secret_env) is shorter than {MIN_SECRET_BYTES} bytes: the holder of a token \
-             may find the secret by brute force; use a longer secret"
+            "the secret for tokens (server.jwt_secret_env) is shorter than {MIN_SECRET_BYTES} bytes: the holder of a \
+             token may find the secret by brute force; use a longer secret"
         );
     }
     match keys {

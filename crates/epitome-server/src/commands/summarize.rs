@@ -27,10 +27,10 @@ summary could not be written. --json prints one object: `status` (written, nothi
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) session: SessionArgs,
-    /// Slot whose summary is written (the first slot)
+    /// Slot whose summary is written [default: the first slot]
     #[arg(long, value_name = "NAME")]
     slot: Option<String>,
-    /// Author whose messages are summarized (all authors)
+    /// Author whose messages are summarized [default: all authors]
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
     /// Topic that the summary should focus on
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// Rewrites the summary from the first message on, with the current settings
     #[arg(long)]
     rebuild: bool,
-    /// Does not wait: a server, or the next command, writes the summary
+    /// Does not wait: a server or a later command writes the summary
     #[arg(long)]
     no_wait: bool,
 }
@@ -84,7 +84,7 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed(format!("not written yet: {reason}")));
             }
             Summarized::Pending { reason: None } => {
-                show.note("the summary is requested; the server or the next command writes it")?;
+                show.note("the summary is requested; the server or a later command writes it")?;
             }
         }
     }

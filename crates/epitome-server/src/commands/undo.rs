@@ -14,8 +14,8 @@ Examples:
 
 The previous summary of the slot becomes current again. The trigger then counts only messages that
 are appended later. No message is changed. If the session has only one current summary, you need
-neither --slot nor --summary. --json prints one object: `undone` is the id of the undone summary, and
-`stands` is the summary that is now current, or null.";
+neither --slot nor --summary. --json prints one object: `undone` is the id of the undone summary,
+and `stands` is the summary that is now current, or null.";
 
 /// Undoes a summary; the previous summary becomes current again
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(super) struct SummarySelector {
 }
 
 impl SummarySelector {
-    /// Returns the id of the selected summary. Without flags, the session must have exactly one current summary.
+    /// Returns the id of the selected summary. Fails if the flags match no current summary, or more than one.
     pub(super) async fn id(&self, session: &Session) -> Result<i64, Failure> {
         if let Some(id) = self.summary {
             return Ok(id);

@@ -9,7 +9,7 @@ Examples:
 
 Reads all data of all workspaces, and changes nothing. The exit code is 1 if there is a fault.
 --json prints one object: `ok`, and the list `faults`. In each fault, `at` is the place and `what`
-the problem.";
+is the problem.";
 
 /// Checks the whole database for faults
 #[derive(clap::Args)]

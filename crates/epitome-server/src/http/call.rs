@@ -1,4 +1,5 @@
-//! Extracts a call of a native route: the caller's access, path and query parameters, and the client's `etag`.
+//! Extracts the input of a native route from a request: the caller's access, the path and query parameters, and the
+//! client's `etag`.
 
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ pub(crate) struct Call<const WRITES: bool, Q> {
 impl<const WRITES: bool, Q: DeserializeOwned + Send> FromRequestParts<Arc<App>> for Call<WRITES, Q> {
     type Rejection = Problem;
 
-    /// Authorizes first, so that an unauthorized caller learns nothing about its parameters.
+    /// Authorizes the caller first, so that an unauthorized caller learns nothing about the parameters.
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let access = access(parts, app, if WRITES { Rights::Write } else { Rights::Read }).await?;
         let path = RawPathParams::from_request_parts(parts, app).await;
@@ -49,7 +50,7 @@ impl<const WRITES: bool, Q: DeserializeOwned + Send> FromRequestParts<Arc<App>> 
 }
 
 impl<const WRITES: bool, Q> Call<WRITES, Q> {
-    /// Returns a parameter of the path.
+    /// Returns a parameter of the path; an empty text if the path has no parameter with this name.
     pub(crate) fn path_param(&self, name: &str) -> &str {
         self.path.iter().find(|(key, _)| *key == name).map_or("", |(_, value)| value)
     }
@@ -59,13 +60,14 @@ impl<const WRITES: bool, Q> Call<WRITES, Q> {
         self.access.workspace.session(self.path_param("session"))
     }
 
-    /// Returns a parameter of the path that is a number.
+    /// Returns a parameter of the path as a number.
     pub(crate) fn path_number<T: std::str::FromStr>(&self, name: &str) -> Result<T, Problem> {
         let expected = || Problem::invalid(format!("{name}: expected a whole number in the path"));
         whole_number(self.path_param(name)).ok_or_else(expected)
     }
 
-    /// Returns the engine's result. If the session does not exist, the problem suggests similar names of the workspace.
+    /// Returns the engine's result. If the session does not exist, the error response suggests similar names of
+    /// sessions in the same workspace.
     pub(crate) async fn or_suggest<T>(&self, result: Result<T, Error>) -> Result<T, Problem> {
         match result {
             Ok(value) => Ok(value),
@@ -75,7 +77,7 @@ impl<const WRITES: bool, Q> Call<WRITES, Q> {
         }
     }
 
-    /// Responds with a value that was read, or with 304 if the client has it already.
+    /// Responds with a value that was read, or with 304 if the client already has this value.
     pub(crate) fn read(&self, value: &impl Serialize) -> Answer {
         self.if_none_match.respond(value)
     }
@@ -86,7 +88,7 @@ pub(crate) fn whole_number<T: std::str::FromStr>(text: &str) -> Option<T> {
     text.parse().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns the limit of a page; 100 by default.
+/// Returns the maximum number of items on a page; 100 by default.
 pub(crate) fn page_limit(requested: Option<u64>) -> Result<usize, Problem> {
     match requested.map(usize::try_from) {
         None => Ok(100),

@@ -1,7 +1,8 @@
 //! Route that shortens the message list of a request, for agents that store their history themselves.
 //!
-//! Only the cost of model calls is stored. A request that waits for a remote model holds a separate permit, as for
-//! summaries. Work that only counts and cuts runs where it does not block other requests.
+//! The route stores only the cost of model calls. While a request waits for a remote model, it holds a separate permit.
+//! Requests that wait for a summary hold the same kind of permit. Counting and cutting run where they do not block
+//! other requests.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -15,23 +16,24 @@ use super::openapi::{Condensable, Condensed};
 use super::prelude::*;
 use crate::condensing::{CondenseOptions, CondenseOutcome, CondenseRequest};
 
-/// Header with a report as JSON: what was done, or what a context contains and leaves out. Used when the body is in a
-/// provider's format and cannot contain it.
+/// Header with a report as JSON. The report says what was done with a request, or what a context contains and leaves
+/// out. The report is in a header if the body is in a provider's format, because such a body cannot contain a report.
 pub(crate) const REPORT_HEADER: &str = "x-epitome-report";
 
 /// Maximum length of a report header in bytes, so that every HTTP client accepts it.
 const MAX_REPORT_BYTES: usize = 4 << 10;
 
-/// Longest time that a request waits for a model, with all its retries.
+/// Longest time that a request waits for a model, including all retries.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
-/// Shortens the message list of a request, or a bare list, if that is due; otherwise returns the same bytes.
+/// Shortens the message list of a request, or a bare list, if condensing is due. Otherwise returns the same bytes.
 ///
-/// All other fields are unchanged. The header `x-epitome-report` reports as JSON what was done. If the model fails that
-/// should write a summary, the response is what was sent, and the report's `reason` is `model_failed`. Nothing is stored.
+/// All other fields are unchanged. The header `x-epitome-report` contains a report as JSON. If the model fails, the
+/// report's `reason` is `model_failed`, and the list is unchanged or was shortened without a model. The server stores
+/// no message of the request.
 #[utoipa::path(post, path = "/v1/condense", tag = "condense", params(CondenseOptions), request_body = Condensable, responses(
-    (status = 200, description = "The request; with `explain`, what would be done", body = Condensed, headers(
-        ("x-epitome-report" = Option<String>, description = "What was done, as JSON; not with `explain`"),
+    (status = 200, description = "The request; with `explain`, a forecast", body = Condensed, headers(
+        ("x-epitome-report" = Option<String>, description = "The report, as JSON; omitted with `explain`"),
     )),
 ))]
 pub(crate) async fn condense(call: Writing<CondenseOptions>, TextBody { text, memory }: TextBody) -> Answer {
@@ -51,13 +53,14 @@ pub(crate) async fn condense(call: Writing<CondenseOptions>, TextBody { text, me
         true => None,
         false => match app.permits.summary_waits.acquire(&access.workspace.name().into()) {
             Ok(permit) => Some(permit),
-            // No permit is free. Continues without one if no model would be called.
+            // No permit is free. The request continues without a permit if it would call no model.
             Err(_) if !block_in_place(|| request.needs_summary(&condenser)) => None,
             Err(problem) => return Err(problem),
         },
     };
     let outcome = if permit.is_some() {
-        // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
+        // While the request waits for a model, it holds only the separate permit. It releases the permits that other
+        // requests need.
         drop(turn);
         let _access = access.without_permit();
         condense_with_timeout(&app, &request, &condenser).await
@@ -84,14 +87,14 @@ async fn condense_with_timeout(
     }
 }
 
-/// Runs each step where it does not block other requests: counting a long list takes a while.
+/// Polls the work where it does not block other requests, because counting a long list takes long.
 async fn poll_blocking<T>(work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     poll_fn(|context| block_in_place(|| work.as_mut().poll(context))).await
 }
 
-/// Renders a report, with extra fields, as a header value: ASCII only, of limited length, and without details that only the
-/// operator may see.
+/// Renders a report and extra fields as a header value. The value is ASCII, has a limited length, and contains no
+/// details that only the operator may see.
 pub(crate) fn report_header(mut report: Report, extra: &Value) -> HeaderValue {
     #[derive(Serialize)]
     struct Header<'a> {
@@ -135,7 +138,8 @@ fn patch(options: &CondenseOptions) -> Result<Patch, Problem> {
         settings.filter_map(|(_, key, value)| Some((key.strip_prefix("condense.")?.to_owned(), value)));
     let condense: Map<String, Value> = settings.collect();
     Patch::from_value(json!({"condense": condense})).map_err(|wrong| {
-        // The parameters have the names of the settings, without the section.
+        // A parameter has the name of its setting without the section, so the error names the setting without the
+        // section too.
         let detail = wrong.to_string();
         Problem::invalid(detail.strip_prefix("condense.").unwrap_or(&detail))
     })

@@ -10,12 +10,13 @@ use super::openapi::ContextAnswer;
 use super::prelude::*;
 use super::wire::{ContextOut, report};
 
-/// A request for a context: parameters of the route, and flags of `epitome context`, which has two of them in another form.
+/// A request for a context: the parameters of the route, and most flags of `epitome context`. The command defines its
+/// own flags for `summary` and `format`, and has no flag for `fit`.
 #[derive(Debug, Default, PartialEq, Eq, Hash, clap::Args, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ContextQuery {
-    /// Token budget; by default, and at most, the setting context.max_tokens
+    /// Token budget [default and maximum: the setting context.max_tokens]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     tokens: Option<u64>,
@@ -23,31 +24,31 @@ pub(crate) struct ContextQuery {
     #[arg(skip)]
     #[param(default = true)]
     summary: Option<bool>,
-    /// Only this author's messages and summaries
+    /// Includes only this author's messages and summaries
     #[arg(long, value_name = "NAME")]
     scope: Option<String>,
-    /// Treats this message as the last of the session
+    /// Treats this message as the last message of the session
     #[arg(long, value_name = "SEQ", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]
     pub(crate) as_of: Option<u64>,
-    /// Provider format, ready to be sent. Without it: messages in Epitome's format, with the report.
+    /// Provider format of the response, ready to be sent. If omitted: messages in Epitome's format, and the report.
     #[arg(skip)]
     format: Option<Format>,
-    /// Peer that plays the assistant's role
+    /// Peer whose messages get the role `assistant`
     #[arg(long, value_name = "NAME")]
     assistant: Option<String>,
-    /// If the newest message exceeds the budget: empty, or clip
+    /// What to return if the newest message exceeds the budget: empty or clip
     #[arg(long, value_name = "HOW", hide_possible_values = true)]
     pub(crate) oversize: Option<OversizeIn>,
     /// Whether a summary that is too large for its share of the budget may be shortened for this context.
     #[arg(skip)]
     #[param(default = true)]
     fit: Option<bool>,
-    /// Spends the rest of the budget on older messages
+    /// Uses the rest of the budget for older messages
     #[arg(long, conflicts_with = "steady")]
     #[serde(default)]
     fill: bool,
-    /// Moves the first message in steps, for prompt caches
+    /// Changes the first message of the context rarely, for prompt caches
     #[arg(long)]
     #[serde(default)]
     steady: bool,
@@ -58,19 +59,20 @@ pub(crate) struct ContextQuery {
 #[schema(as = Oversize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum OversizeIn {
-    /// An empty context whose report says why.
+    /// An empty context. The report says why the context is empty.
     Empty,
-    /// A marked excerpt of the message.
+    /// An excerpt of the message, marked as an excerpt.
     Clip,
 }
 
 /// Returns the conversation within a token budget. Never waits for a model or a summary.
 ///
-/// With `format` the body contains only fields of that provider's request (`messages`; `input` and `instructions`; `system`
-/// and `messages`). The report is then in the header `x-epitome-report`.
+/// With `format`, the body contains only fields of that provider's request: `messages` for OpenAI's chat completions,
+/// `input` and `instructions` for OpenAI's Responses, or `system` and `messages` for Anthropic. The report is then in
+/// the header `x-epitome-report`.
 #[utoipa::path(get, path = "/v1/sessions/{session}/context", tag = "context", params(ContextQuery), responses(
     (status = 200, description = "The context", body = ContextAnswer, headers(
-        ("x-epitome-report" = Option<String>, description = "With `format`: the report, as JSON"),
+        ("x-epitome-report" = Option<String>, description = "The report as JSON; only with `format`"),
     )),
 ))]
 pub(crate) async fn read(call: Reading<ContextQuery>) -> Answer {

@@ -1,7 +1,8 @@
 //! Route that streams the events of a workspace, as server-sent events.
 //!
-//! Every event has an id. A client that reconnects sends the id of the last event it received, and gets the events after
-//! it. If some of these are no longer stored, an event `missed` says so.
+//! Every stored event has an id. A client that reconnects sends the id of the last event that it received, and the
+//! stream continues with the next event. If some later events are no longer stored, an event `missed` reports the ids
+//! of these events.
 
 use std::convert::Infallible;
 use std::time::Instant;
@@ -20,36 +21,39 @@ use super::wire::Rfc3339;
 /// Maximum number of events read from the store at a time.
 const EVENTS_PER_READ: usize = 200;
 
-/// Interval of keep-alive comments on an idle stream, so that each side notices if the other is gone.
+/// Interval of keep-alive comments on an idle stream. With these comments, the client and the server notice if the
+/// connection is broken.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Minimum time between two reads of the store, however many events there are.
+/// Minimum time between two reads of the store, for any number of events.
 const MIN_READ_INTERVAL: Duration = Duration::from_millis(20);
 
-/// How often the server checks that the client's key is still valid.
+/// Minimum time between two checks of the client's key, while there are no events to send.
 const KEY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
-    /// Only events after the event with this id; 0 for all stored events. The header `Last-Event-ID` takes precedence.
-    /// Without either, only new events.
+    /// Streams only events after the event with this id; 0 means all stored events. The header `Last-Event-ID` takes
+    /// precedence. With neither the parameter nor the header, the stream has only new events.
     after: Option<u64>,
-    /// Only events of this session.
+    /// Streams only events of this session.
     session: Option<String>,
 }
 
 /// Streams the events of the workspace, as server-sent events.
 ///
-/// `message` (messages were appended), `summary` (the current summary of a slot changed), `condensed` (messages became a
-/// summary, and what that saved), `failed` (a summary could not be written yet). No event contains message text. The newest
-/// 10,000 events are stored; `missed` says that the client requested older ones.
+/// These events exist: `message` (messages were appended), `summary` (the current summary of a slot changed),
+/// `condensed` (messages became a summary, with the savings), `failed` (a summary could not be written yet), and
+/// `missed` (the client requested events that are no longer stored). No event contains message text. The newest 10,000
+/// events are stored.
 #[utoipa::path(get, path = "/v1/events", tag = "events", params(
     EventsQuery,
     ("last-event-id" = Option<u64>, Header, description = "The id of the last event that the client received"),
 ), responses(
-    (status = 200, description = "An endless stream. Each event has a name, an `id`, and data: one line of JSON, as `Event` describes it", body = String, content_type = "text/event-stream"),
+    (status = 200, description = "An endless stream. Each event has a name, an `id` and data. The data is one line of \
+        JSON, as the schema `Event` describes", body = String, content_type = "text/event-stream"),
 ))]
 pub(crate) async fn listen(call: Reading<EventsQuery>, headers: HeaderMap) -> Answer {
     let (app, access, query) = (call.app, call.access, call.query);
@@ -58,7 +62,7 @@ pub(crate) async fn listen(call: Reading<EventsQuery>, headers: HeaderMap) -> An
     let not_an_id = |_| Problem::invalid("last-event-id: is not the id of an event; expected a whole number");
     let last = last.map_err(not_an_id)?;
     let permit = app.permits.event_streams.acquire(&access.workspace.name().into())?;
-    // Listens before the first read, so that no event is missed in between.
+    // Starts to listen before the first read, so that no event between the two is missed.
     let listener = access.workspace.listen();
     let newest = access.workspace.newest_event().await?;
     let after = last.or(query.after).unwrap_or(newest).min(newest);
@@ -74,7 +78,8 @@ pub(crate) async fn listen(call: Reading<EventsQuery>, headers: HeaderMap) -> An
     Ok(answer)
 }
 
-/// The stream of one client. It reads from the store only when the client reads: nothing is buffered for a slow client.
+/// The stream of one client. The stream reads from the store only when the client reads, so the server buffers nothing
+/// for a slow client.
 struct Stream {
     app: Arc<App>,
     access: Access,
@@ -82,7 +87,7 @@ struct Stream {
     session: Option<String>,
     /// Id of the last event that was sent.
     after: u64,
-    /// Whether the store may have more events now.
+    /// Whether the store may have more events that can be read immediately.
     more: bool,
     /// When the key was last checked.
     key_checked: Instant,
@@ -90,14 +95,14 @@ struct Stream {
 }
 
 impl Stream {
-    /// Returns the next events; none at the end of the stream.
+    /// Returns the next events. Returns None at the end of the stream.
     async fn next(&mut self) -> Option<Vec<Result<SseEvent, Infallible>>> {
         loop {
             if !std::mem::take(&mut self.more) && !self.wait().await {
                 return None;
             }
             let events = self.read().await;
-            // Checks the key before sending: the holder of a revoked key must not see later events.
+            // Checks the key before sending events, because a client with a revoked key must not see later events.
             if !events.is_empty() || self.key_checked.elapsed() >= KEY_CHECK_INTERVAL {
                 self.key_checked = Instant::now();
                 if !key_still_valid(&self.app, &self.access).await {
@@ -125,7 +130,7 @@ impl Stream {
     /// Reads new events from the store.
     async fn read(&mut self) -> Vec<SseEvent> {
         let mut events = Vec::new();
-        // An error is ignored: a busy store is read again later.
+        // Ignores an error, for example of a busy store. A later read returns the same events.
         let (session, after) = (self.session.as_deref(), Some(self.after));
         let page = self.access.workspace.events(after, session, EVENTS_PER_READ).await;
         let Ok(page) = page else { return events };

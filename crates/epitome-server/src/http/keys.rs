@@ -11,16 +11,16 @@ use crate::times::{Expiry, now};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct KeysQuery {
-    /// Only keys of this workspace.
+    /// Lists only keys of this workspace.
     workspace: Option<String>,
-    /// `next` of the previous page.
+    /// The value `next` of the previous page.
     after: Option<String>,
     /// Maximum number of keys.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// Lists all keys, including revoked ones. Needs an admin key, where keys are required.
+/// Lists all keys, including revoked keys. Requires an admin key, if the server requires keys.
 #[utoipa::path(get, path = "/v1/keys", tag = "keys", params(KeysQuery), responses(
     (status = 200, description = "A page of keys", body = Page<openapi::Key>),
 ))]
@@ -48,7 +48,7 @@ pub(crate) struct KeyIn {
     expires: Option<Expiry>,
 }
 
-/// Creates a key. Its secret is only in this response. Needs an admin key, where keys are required.
+/// Creates a key. Only this response contains the key's secret. Requires an admin key, if the server requires keys.
 #[utoipa::path(post, path = "/v1/keys", tag = "keys", request_body = openapi::NewKey, responses(
     (status = 201, description = "The key and its secret", body = openapi::CreatedKey),
 ))]
@@ -65,7 +65,7 @@ pub(crate) async fn create(
     json_response(StatusCode::CREATED, &CreatedKeyOut::new(created, now))
 }
 
-/// Revokes a key immediately. Needs an admin key, where keys are required.
+/// Revokes a key immediately. Requires an admin key, if the server requires keys.
 #[utoipa::path(delete, path = "/v1/keys/{key}", tag = "keys", params(
     ("key" = String, Path, description = "The key's id"),
 ), responses(

@@ -19,19 +19,21 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct AppendQuery {
-    /// Appends only if this is the newest message (0 for an empty session); otherwise it is a conflict.
+    /// Appends only if this is the newest message of the session; 0 means that the session must be empty. Otherwise the
+    /// response is a conflict (409).
     after: Option<u64>,
 }
 
-/// Appends one message or several, all or none. They are durable when the response is sent. Creates the session if it does
-/// not exist.
+/// Appends one message or several messages: all of them or none. The messages are durable when the response is sent.
+/// Creates the session if it does not exist.
 ///
-/// A message is `{"role", "content"}` in OpenAI's or Anthropic's format, an item of OpenAI's Responses, or
-/// `{"role", "parts"}` in Epitome's format. The format is detected from the message's fields, unless `format` names it.
-/// Unrecognised fields are stored too.
+/// A message is `{"role", "content"}` in OpenAI's or Anthropic's format, `{"role", "parts"}` in Epitome's format, or an
+/// item of OpenAI's Responses. The format is detected from the message's fields, unless the field `format` names the
+/// format. Unrecognised fields are stored too.
 #[utoipa::path(post, path = "/v1/sessions/{session}/messages", tag = "messages", params(
-    ("idempotency-key" = Option<String>, Header, description = "For a week, the same append with the same key adds \
-        nothing, and a different append with this key is a conflict", max_length = 256, min_length = 1),
+    ("idempotency-key" = Option<String>, Header, description = "Identifies this append for one week. The same append \
+        with the same key adds nothing. A different append with the same key is a conflict", max_length = 256,
+        min_length = 1),
     AppendQuery,
 ), request_body = Messages, responses(
     (status = 200, description = "The messages were appended before, with the same key", body = openapi::Appended),
@@ -55,7 +57,8 @@ pub(crate) async fn append(call: Writing<AppendQuery>, headers: HeaderMap, body:
     json_response(status, &appended)
 }
 
-/// Reads messages in any supported format. Reads them from the text if the parsed value might lose digits of a number.
+/// Reads messages in any supported format. If the parsed value might have lost digits of a number, reads the messages
+/// from the text instead.
 fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
     let text = text.and_then(|text| list_text(std::str::from_utf8(text).ok()?, &value));
     let (format, list) = match value {
@@ -77,13 +80,13 @@ fn read(value: Value, text: Option<&[u8]>) -> Result<Vec<Message>, Problem> {
         let hint = if named.is_some() {
             String::new()
         } else {
-            format!(" (read as {dialect}; `format` names another)")
+            format!(" (read as {dialect}; `format` sets another format)")
         };
         Problem::invalid(format!("{wrong}{hint}"))
     })
 }
 
-/// Returns the text of the message list in a body that is already parsed.
+/// Returns the part of the body's text that is the message list. `body` is the parsed text.
 fn list_text<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
     #[derive(Deserialize)]
     struct Wrapped<'a> {
@@ -99,7 +102,7 @@ fn list_text<'a>(text: &'a str, body: &Value) -> Option<Cow<'a, str>> {
     }
 }
 
-/// Returns the format and the messages of `{"format", "messages"}`.
+/// Returns the format and the messages of a body `{"format", "messages"}`.
 fn named_list(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Value>), Problem> {
     let Some(Value::Array(list)) = fields.remove("messages") else {
         return Err(Problem::invalid("messages: expected a list of messages"));
@@ -121,21 +124,21 @@ fn named_list(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Val
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct MessagesQuery {
-    /// `next` of the previous page: messages after this one, or before it with `reverse`.
+    /// The value `next` of the previous page. The page begins after this message or, with `reverse`, before it.
     after: Option<u64>,
     /// Maximum number of messages.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
-    /// Newest first.
+    /// Whether the newest message comes first.
     #[serde(default)]
     reverse: bool,
-    /// Only messages of this author, and the results of their tool calls.
+    /// Lists only messages of this author, and the results of this author's tool calls.
     scope: Option<String>,
     /// Format of the messages. A message that was sent in this format is returned as it was sent.
     format: Option<Format>,
 }
 
-/// Lists the original messages.
+/// Lists the original messages of a session.
 #[utoipa::path(get, path = "/v1/sessions/{session}/messages", tag = "messages", params(MessagesQuery), responses(
     (status = 200, description = "A page of messages", body = MessagesPage),
 ))]
@@ -148,10 +151,12 @@ pub(crate) async fn list(call: Reading<MessagesQuery>) -> Answer {
     page(messages, *format, &call.if_none_match)
 }
 
-/// Approximate maximum size of a page's messages, in bytes. A page ends early if it reaches this before the limit.
+/// Approximate maximum size of a page's messages, in bytes. A page that reaches this size ends, even if it has fewer
+/// messages than its limit allows.
 const PAGE_BYTES: u64 = 4 << 20;
 
-/// Returns the range of messages after a position, or before it if the newest come first.
+/// Returns the range of messages after a position. With `reverse`, returns the range before the position, newest
+/// message first.
 pub(super) fn range(after: Option<u64>, reverse: bool, limit: usize) -> Range {
     let (after, before) = if reverse { (None, after) } else { (after, None) };
     Range { after, before, reverse, limit, bytes: Some(PAGE_BYTES), scope: None }

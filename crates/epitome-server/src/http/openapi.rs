@@ -1,9 +1,13 @@
-//! Builds the API description served at `/openapi.json`.
+//! Builds the API description that the server returns at `/openapi.json`.
 //!
-//! Each handler describes its own route. This module adds once what many routes share: keys, the workspace, request ids and
-//! `etag`s (`common.json`), error responses (`refusals.json`), and links to operations that can follow (`links.json`).
-//! `shapes.json` describes what Rust types cannot, such as messages in four formats. Settings come from the schema of their
-//! structs. The types at the end are names for these schemas.
+//! Each handler describes its own route. This module adds the parts that many routes share:
+//!
+//! - `common.json`: keys, the workspace, request ids and `etag`s
+//! - `refusals.json`: error responses
+//! - `links.json`: links to operations that can follow an operation
+//!
+//! `shapes.json` describes data that Rust types cannot describe, such as messages in four formats. The schemas of
+//! settings come from the settings' structs. The macro `shapes!` defines type names for these schemas.
 
 use axum::http::StatusCode;
 use epitome_http::auth::Keys;
@@ -17,7 +21,7 @@ const SHAPES: &str = include_str!("openapi/shapes.json");
 const COMMON: &str = include_str!("openapi/common.json");
 const LINKS: &str = include_str!("openapi/links.json");
 
-/// Returns the complete description, for a server that requires keys or not.
+/// Returns the complete description. `keys` says whether the server requires keys.
 pub(super) fn document(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
     let (mut document, refusals) = (serde_json::to_value(routes).unwrap_or_default(), refusals());
     merge(&mut document, serde_json::from_str(COMMON).unwrap_or_default());
@@ -38,19 +42,19 @@ pub(super) fn document(routes: &utoipa::openapi::OpenApi, keys: Keys) -> Value {
             complete(path, method, route, &refusals);
         }
     }
-    // Keys are either required, or optional: then a key that is sent is checked too.
+    // If keys are optional, a request may have no key. A key that is sent is checked in both cases.
     let optional = if keys == Keys::Required { json!([{"key": []}]) } else { json!([{}, {"key": []}]) };
     merge(&mut document, json!({"security": optional}));
     document
 }
 
-/// Adds to a route (one method of one path) what it has in common with others.
+/// Adds the shared parts to the description of a route. A route is one method of one path.
 fn complete(path: &str, method: &str, route: &mut Value, refusals: &[Refusal]) {
-    // Open without a key: these routes reveal nothing about tenants.
+    // These routes need no key, because they reveal nothing about tenants.
     let open = matches!(path, "/healthz" | "/readyz");
-    // For the operator: these routes belong to no workspace.
+    // These routes are for the operator, and belong to no workspace.
     let admins = path.starts_with("/v1/keys") || path == "/metrics";
-    // The response has an `etag`, so that a client can see whether it changed.
+    // Responses of these routes have an `etag`, so that a client can see whether the response has changed.
     let marked = method == "get" && path.starts_with("/v1/") && path != "/v1/events";
     let has_body = route.get("requestBody").is_some();
     let refuses = |status: u16| match status {
@@ -116,8 +120,8 @@ fn parameters(fields: &mut Map<String, Value>, session: bool, workspace: bool, m
     }
 }
 
-/// Returns the links of an operation's response, from `links.json`: by operation and status, the operations that can follow
-/// and their parameters.
+/// Returns the links of an operation's response. For each operation and status, `links.json` lists the operations that
+/// can follow, and their parameters.
 fn links(name: &str) -> Option<Value> {
     let all: Value = serde_json::from_str(LINKS).ok()?;
     let (status, groups) = all.get(name)?.as_object()?.iter().next()?;
@@ -131,7 +135,8 @@ fn links(name: &str) -> Option<Value> {
     Some(json!({"responses": {status: {"links": links}}}))
 }
 
-/// Merges one value over another: objects key by key; any other value replaces the old one; null removes it.
+/// Merges `over` into `under`. Objects are merged key by key. Any other value replaces the old value. Null removes the
+/// key.
 fn merge(under: &mut Value, over: Value) {
     match (under, over) {
         (Value::Object(under), Value::Object(over)) => {
@@ -147,7 +152,7 @@ fn merge(under: &mut Value, over: Value) {
     }
 }
 
-/// Defines names for schemas that are described in JSON, without a Rust type of their own.
+/// Defines type names for schemas that are described in JSON, because the handlers' annotations need types.
 macro_rules! shapes {
     ($($name:ident)*) => {$(
         #[doc = concat!("The schema `", stringify!($name), "`.")]
@@ -162,17 +167,17 @@ shapes!(Workspace);
 
 const REFUSALS: &str = include_str!("openapi/refusals.json");
 
-/// An error status and the problems it is used for.
+/// An error status, and the kinds of problem with this status.
 #[derive(Deserialize)]
 struct Refusal {
     status: u16,
     /// Name of the response in the description.
     name: String,
     when: String,
-    /// Kinds of problem with this status. The example shows the first.
+    /// The kinds of problem. The example in the description shows the first kind.
     kinds: Vec<String>,
     detail: String,
-    /// Header that such a response always has.
+    /// Header that every response with this status has.
     header: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use super::prelude::*;
 /// Liveness of the process.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Health {
-    /// `ok`.
+    /// Always `ok`.
     status: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub(crate) struct Health {
 pub(crate) struct Readiness {
     /// Whether the server is ready for requests.
     ready: bool,
-    /// What is not ready.
+    /// The reasons why the server is not ready; empty if it is ready.
     problems: Vec<String>,
 }
 
@@ -42,14 +42,14 @@ pub(crate) async fn healthz() -> Answer {
 /// Reports whether the server is ready for requests, and if not, why. Needs no key.
 #[utoipa::path(get, path = "/readyz", tag = "operations", responses(
     (status = 200, description = "The server is ready", body = Readiness),
-    (status = 503, description = "The server is not ready, and why", body = Readiness),
+    (status = 503, description = "The server is not ready; `problems` has the reasons", body = Readiness),
 ))]
 pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let checked = tokio::time::timeout(READY_TIMEOUT, app.engine.ready()).await;
     let reasons = checked.map_or_else(|_| vec![timed_out()], |ready| ready.err().unwrap_or_default());
     let stopping = app.is_stopping();
     if !stopping && app.ready.swap(reasons.is_empty(), Ordering::Relaxed) != reasons.is_empty() {
-        // Logs only changes: any client may call this route, as often as it likes.
+        // Logs only changes, because any client may call this route any number of times.
         for reason in &reasons {
             tracing::error!(reason = reason.details, "not ready");
         }
@@ -65,14 +65,15 @@ pub(crate) async fn readyz(State(app): State<Arc<App>>) -> Answer {
     let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     let mut answer = json_response(status, &Readiness { ready, problems })?;
     if !ready {
-        // The status says nothing about the request, so the response is not turned into a problem document.
+        // The status reports the server's state and not a fault of the request, so the response is not turned into a
+        // problem document.
         answer.headers_mut().insert("x-epitome-ready", HeaderValue::from_static("no"));
         answer.extensions_mut().insert(KeepBody);
     }
     Ok(answer)
 }
 
-/// Returns metrics for Prometheus. They name no workspace. Needs an admin key, where keys are required.
+/// Returns metrics for Prometheus. The metrics name no workspace. Requires an admin key, if the server requires keys.
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses(
     (status = 200, description = "The metrics", body = String, content_type = "text/plain"),
 ))]

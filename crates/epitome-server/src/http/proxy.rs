@@ -1,21 +1,24 @@
 //! The proxy: forwards requests to providers, and condenses long conversations on the way.
 //!
-//! A client whose base URL points here uses its own provider with its own key. Requests to routes of supported formats are
-//! inspected, and shortened if that is due. All other requests are forwarded unchanged. The formats define the providers and
-//! routes (`epitome::dialect`).
+//! A client sets its base URL to this server, and uses its own provider with its own key. The proxy inspects requests
+//! to routes of supported formats, and shortens their message lists if condensing is due. It forwards all other
+//! requests unchanged. The formats define the providers and the routes (`epitome::dialect`).
 //!
 //! ```text
 //! auth            checks Epitome's key, if keys are required; selects the workspace; limits requests
 //! request_body    reads the body within limits; a body that is too large is forwarded unread
-//! decide          decides what to send instead, using the request's conversation  (epitome::inline)
-//! upstream        sends the request; on "too long", condenses harder and sends it a second time
+//! decide          decides what to send, from the state of the request's conversation (epitome::inline)
+//! upstream        sends the request to the provider
 //! report_headers  reports in the response's headers what was done
 //! relay           streams the response back without delay, and reads token counts from it
-//! account         records what the provider counted and what was saved
+//! account         records the provider's token counts and the savings
 //! ```
 //!
-//! The main rule: if anything fails here, the request is forwarded unchanged. Callers' keys are forwarded and never stored.
-//! Message content is never logged, unless the operator enables [`requests_log`].
+//! If the provider reports that the request is too long, the proxy condenses further and sends the request a second
+//! time.
+//!
+//! The main rule: if condensing fails, the request is forwarded unchanged. The proxy forwards the callers' provider
+//! keys and never stores them. Message content is never logged, unless the operator enables [`requests_log`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -59,17 +62,17 @@ use request_body::{ReceivedBody, UploadProgress, upload};
 pub(crate) use requests_log::RequestsLog;
 use upstream::{Reply, Upstream};
 
-/// Maximum number of bytes of an error response that are searched for "too long".
+/// Maximum number of bytes of an error response that are searched for the report that the request was too long.
 const MAX_PEEKED_BYTES: usize = 64 << 10;
 
-/// Minimum plausible window of a model, in tokens. A smaller number in an error must mean something else.
+/// Minimum plausible window of a model, in tokens. A smaller number in an error is not a window.
 pub(super) const MIN_LIMIT: u64 = 500;
 
 /// State of the proxy, shared by all requests.
 pub(crate) struct ProxyState {
     upstreams: Vec<Arc<Upstream>>,
     shadow: bool,
-    /// Timeout while an upstream sends nothing.
+    /// Timeout for an upstream that sends nothing.
     silence: Duration,
     condensers: Condensers,
     usage: PendingUsage,
@@ -88,7 +91,7 @@ impl ProxyState {
         }
     }
 
-    /// Writes pending counts to the store, and waits until the requests log is written.
+    /// Writes pending token counts to the store, and waits until the requests log is written.
     pub(crate) async fn flush(&self, app: &App) {
         let _ = self.usage.flush(app).await;
         if let Some(log) = &self.log {
@@ -97,7 +100,8 @@ impl ProxyState {
     }
 }
 
-/// Returns the providers of all formats, at the configured address or at their own.
+/// Returns an upstream for each provider. The upstream has the address in the settings, or else the provider's own
+/// address.
 fn upstreams(settings: &settings::ProxySettings) -> Vec<Arc<Upstream>> {
     let set = [("openai", &settings.openai_upstream), ("anthropic", &settings.anthropic_upstream)];
     let mut upstreams: Vec<Upstream> = Vec::new();
@@ -119,7 +123,7 @@ fn upstreams(settings: &settings::ProxySettings) -> Vec<Arc<Upstream>> {
 pub(super) fn routes(app: &Arc<App>) -> Router {
     let mut router = Router::new();
     for upstream in &app.proxy.upstreams {
-        // Inspected routes are separate routes, so that metrics distinguish them.
+        // Inspected routes are separate routes, so that metrics distinguish them from other proxied routes.
         let inspected = upstream.dialects().filter_map(|dialect| {
             let path = dialect.format().about().endpoint?.proxy_path();
             Some((path, Some(dialect)))
@@ -132,10 +136,11 @@ pub(super) fn routes(app: &Arc<App>) -> Router {
     router
 }
 
-/// Where a route sends requests: the provider, and the format of the message list in a `POST`.
+/// Where a route sends requests: the provider, and the format of the message list in a `POST`. The format is None if
+/// the proxy does not inspect the route.
 type Target = (Arc<App>, Arc<Upstream>, Option<Dialect>);
 
-/// Handles a proxied request. Errors of this server are in the provider's error format.
+/// Handles a proxied request. Renders this server's own errors in the provider's error format.
 async fn handle(
     State(target): State<Target>,
     Extension(id): Extension<RequestId>,
@@ -175,7 +180,8 @@ async fn forward((app, upstream, dialect): Target, request: Request) -> Result<R
         Some(dialect) => proxied.forward_conversation(dialect, &parts.headers, body).await,
         None => {
             let length = http_body::Body::size_hint(&body).exact();
-            // A request without a body is sent without one. `content-length: 0` is sent on, because some servers require it.
+            // A request without a body is forwarded without a body. If the client sent `content-length: 0`, this header
+            // is forwarded, because some servers require it.
             let silence = proxied.app.limits.body_idle_timeout;
             let upload = (length != Some(0)).then(|| upload(Bytes::new(), body, silence));
             let declared = parts.headers.contains_key(header::CONTENT_LENGTH);
@@ -186,14 +192,14 @@ async fn forward((app, upstream, dialect): Target, request: Request) -> Result<R
     }
 }
 
-/// Whether the request requires a connection upgrade. Ignores offers of HTTP/2 without TLS (`h2c`): some clients always
-/// send them, and accept HTTP/1.1.
+/// Whether the request requires a connection upgrade. Ignores offers of HTTP/2 without TLS (`h2c`), because some
+/// clients send such an offer with every request, and also accept HTTP/1.1.
 fn requires_upgrade(headers: &HeaderMap) -> bool {
     let mut offered = headers.get_all(header::UPGRADE).iter().map(HeaderValue::as_bytes);
     offered.any(|offered| !offered.trim_ascii().eq_ignore_ascii_case(b"h2c"))
 }
 
-/// Returns the path and query to request from the upstream.
+/// Returns the path and the query for the request to the upstream.
 fn upstream_path<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Problem> {
     let whole = uri.path_and_query().map_or("", |whole| whole.as_str());
     let rest = whole.get(upstream.provider.len() + 1..).unwrap_or_default();
@@ -202,11 +208,11 @@ fn upstream_path<'a>(upstream: &Upstream, uri: &'a Uri) -> Result<&'a str, Probl
     }
     let base = upstream.error_dialect().format().about().endpoint.map_or("", |endpoint| endpoint.client_base);
     Err(Problem::not_found(format!(
-        "there is no such path; a client's base URL ends in {base} on this server"
+        "there is no such path; on this server, a client's base URL ends in {base}"
     )))
 }
 
-/// A request being proxied.
+/// A request that the proxy forwards.
 pub(super) struct ProxiedRequest {
     app: Arc<App>,
     caller: AuthorizedCaller,
@@ -217,7 +223,7 @@ pub(super) struct ProxiedRequest {
     headers: HeaderMap,
     /// The workspace's settings.
     settings: Result<Arc<Settings>, Error>,
-    /// Marks the connection as in use until the whole response is sent.
+    /// Marks the client's connection as in use until the whole response is sent.
     in_progress: Option<InProgress>,
 }
 
@@ -289,7 +295,7 @@ impl ProxiedRequest {
         Ok(self.respond(reply.into_reply(), &decision, record))
     }
 
-    /// Returns what to record for the request, if its conversation was identified.
+    /// Returns the usage record of the request. Returns None if the request's conversation was not identified.
     fn usage_record(&self, decision: &Decision, retried: bool) -> Option<UsageRecord> {
         let conversation = decision.conversation.clone()?;
         let price = self.settings.as_ref().ok().and_then(|settings| settings.price(&conversation.model));
@@ -320,7 +326,7 @@ impl ProxiedRequest {
         Response::from_parts(parts, Body::new(relay))
     }
 
-    /// Writes the request to the requests log, if there is one.
+    /// Writes the request to the requests log, if the operator has enabled the log.
     async fn log_request(&self, options: &ProxyOptions, decision: &Decision, received: &Bytes) {
         if let Some(log) = &self.app.proxy.log {
             let text = decision.text.as_ref().unwrap_or(received);
@@ -329,7 +335,7 @@ impl ProxiedRequest {
     }
 }
 
-/// A response whose beginning was read, if its status may mean that the request was too long.
+/// A response. If its status may mean that the request was too long, the beginning of its body has been read.
 struct PeekedReply {
     parts: axum::http::response::Parts,
     first: Bytes,
@@ -361,7 +367,8 @@ impl PeekedReply {
         Self { parts, first: first.freeze(), broke, rest }
     }
 
-    /// Whether the response says that the request was too long, and the limit, if it says that too.
+    /// Returns None if the response does not report that the request was too long. Otherwise returns the limit in
+    /// tokens, if the response contains the limit.
     fn too_long(&self) -> Option<Option<u64>> {
         if self.first.is_empty() && self.parts.status != StatusCode::PAYLOAD_TOO_LARGE {
             return None;

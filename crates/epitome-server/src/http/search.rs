@@ -1,4 +1,4 @@
-//! Routes that search messages by their words, summarized or not.
+//! Routes that search messages for words. A search also finds summarized messages.
 
 use epitome::{HitCursor, Portion, SearchHit};
 
@@ -10,10 +10,11 @@ use super::wire;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SearchQuery {
-    /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
+    /// Words to search for. A match contains all the words, in any order. A word also matches inside a longer word.
+    /// `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
-    /// `next` of the previous page.
+    /// The value `next` of the previous page.
     #[param(pattern = r"^[0-9]{1,18}\..", format = "place")]
     after: Option<String>,
     /// Maximum number of matches.
@@ -25,20 +26,21 @@ pub(crate) struct SearchQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SessionSearchQuery {
-    /// Words that must all occur, in any order; each also matches inside a longer word. `"In quotes"` is a phrase.
+    /// Words to search for. A match contains all the words, in any order. A word also matches inside a longer word.
+    /// `"In quotes"` is a phrase.
     #[param(min_length = 1, max_length = 1000, pattern = r#"[^\s"]"#, format = "words")]
     q: String,
-    /// Only messages that this summary covers.
+    /// Searches only messages that this summary covers.
     #[param(minimum = 1)]
     summary: Option<u64>,
-    /// `next` of the previous page: messages before this one.
+    /// The value `next` of the previous page. The page has messages before this message.
     after: Option<u64>,
     /// Maximum number of matches.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
 }
 
-/// Searches the messages of one session by their words, newest first.
+/// Searches the messages of one session for words. The newest match comes first.
 #[utoipa::path(get, path = "/v1/sessions/{session}/search", tag = "search", params(SessionSearchQuery), responses(
     (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
@@ -46,14 +48,14 @@ pub(crate) async fn in_session(call: Reading<SessionSearchQuery>) -> Answer {
     let (query, session) = (&call.query, call.session());
     let limit = page_limit(query.limit)?;
     let after = query.after.map(|seq| HitCursor { session: session.name().into(), seq });
-    // An id beyond the database's integer range cannot exist.
+    // No summary can have an id beyond the database's integer range.
     let summary = query.summary.map(|summary| i64::try_from(summary).unwrap_or(i64::MAX));
     let _turn = call.app.permits.pages.acquire().await;
     let hits = session.search(checked_words(&query.q)?, summary, after, limit).await;
     page(call.or_suggest(hits).await?, &call.if_none_match, |cursor| cursor.seq.to_string())
 }
 
-/// Searches the messages of all sessions in the workspace by their words, newest session first.
+/// Searches the messages of all sessions in the workspace for words. Matches in the newest session come first.
 #[utoipa::path(get, path = "/v1/search", tag = "search", params(SearchQuery), responses(
     (status = 200, description = "A page of matches", body = Page<openapi::Found>),
 ))]
@@ -84,7 +86,7 @@ fn page(
     if_none_match.respond(&Page { items: hits.into_iter().map(wire::search_hit).collect(), next })
 }
 
-/// Renders the position after which a search continues: a message of a session.
+/// Renders the message after which a search continues, as the message's position and its session.
 fn render_cursor(cursor: &HitCursor) -> String {
     format!("{}.{}", cursor.seq, cursor.session)
 }

@@ -12,7 +12,7 @@ use super::wire::{SessionIn, SessionOut, SessionWhole};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SessionsQuery {
-    /// `next` of the previous page.
+    /// The value `next` of the previous page.
     after: Option<String>,
     /// Maximum number of sessions.
     #[param(minimum = 1, maximum = 500, default = 100)]
@@ -41,7 +41,7 @@ pub(crate) async fn look(call: Reading) -> Answer {
     call.read(&SessionWhole::new(explanation, settings))
 }
 
-/// Changes a session's settings and metadata, both or neither. Creates the session if it does not exist.
+/// Changes a session's settings and metadata: both or neither. Creates the session if it does not exist.
 #[utoipa::path(put, path = "/v1/sessions/{session}", tag = "sessions", request_body = SessionIn, responses(
     (status = 200, description = "The session after the change", body = openapi::SessionWhole),
 ))]
@@ -58,7 +58,8 @@ pub(crate) fn patch(settings: Map<String, Value>) -> Result<Patch, Problem> {
         .map_err(|wrong| Problem::invalid(format!("settings.{wrong}")))
 }
 
-/// Returns settings as clients may see them: without the models' addresses and keys, which are for the operator only.
+/// Returns the settings that clients may see. Leaves out the models' addresses and the names of the variables with
+/// their keys, which are for the operator only.
 pub(crate) fn without_operator_settings(settings: &Settings) -> Value {
     let mut settings = settings.to_value();
     let models = settings.get_mut("models").and_then(Value::as_object_mut);
@@ -80,7 +81,7 @@ pub(crate) async fn delete(call: Writing) -> Answer {
     }
 }
 
-/// Creates a new session from a point of this one.
+/// Forks a session: copies the session into a new session, up to a certain message.
 #[utoipa::path(post, path = "/v1/sessions/{session}/fork", tag = "sessions", request_body = openapi::Fork, responses(
     (status = 201, description = "The new session", body = openapi::Session, headers(
         ("location" = String, description = "The path of the new session"),

@@ -1,7 +1,8 @@
-//! Binds the server's address, and answers there until the database is open: the process is alive, but not ready.
+//! Binds the server's address, and answers requests until the database is open. The answers say that the process is
+//! alive, but not ready.
 //!
-//! An existing database usually opens at once; clients that connect in the meantime wait. Only if opening takes longer are
-//! requests answered here.
+//! An existing database usually opens at once. Clients that connect before the database is open wait. This module
+//! answers their requests only if opening takes longer than [`GRACE_PERIOD`].
 
 use std::io;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use tokio::sync::watch;
 use super::operations;
 use crate::failure::Failure;
 
-/// How long clients wait for the database before requests are answered here.
+/// How long clients wait for the database before this module answers their requests.
 const GRACE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Maximum number of connections.
@@ -33,7 +34,8 @@ pub(crate) async fn answer_until_open(listener: &TcpListener) {
     tokio::time::sleep(GRACE_PERIOD).await;
     let router = Router::new().route("/healthz", get(operations::healthz)).fallback(not_open_yet);
     let (open, stop) = watch::channel(false);
-    // Connections are not stopped when the database is open: each gets its response or runs into the timeout.
+    // Never drops the sender, because that would stop the open connections. Each connection gets its response or ends
+    // at its timeout, also after the database is open.
     std::mem::forget(open);
     let limits = Limits {
         connections: MAX_CONNECTIONS,
@@ -54,7 +56,7 @@ async fn close_connection(mut response: Response) -> Response {
     response
 }
 
-/// Binds the address. The error explains in one line why that failed.
+/// Binds the address. The error explains in one line why binding failed.
 pub(crate) async fn bind(address: &str) -> Result<TcpListener, Failure> {
     use io::ErrorKind::{AddrInUse, AddrNotAvailable, InvalidInput, PermissionDenied};
     TcpListener::bind(address).await.map_err(|error| {

@@ -4,14 +4,15 @@ use epitome::settings::suggest::similar_names;
 use epitome::{Error, Workspace};
 use epitome_http::problem::Problem;
 
-/// Number of sessions whose names are read at a time. At most two pages are read, because a client may well request many
-/// sessions that do not exist.
+/// Number of session names per page. At most two pages are read, because clients may request many sessions that do not
+/// exist.
 const PAGE: usize = 200;
 
 /// Maximum number of suggestions.
 const MOST: usize = 3;
 
-/// Converts an error of the engine. If it says that this session does not exist, the problem suggests similar names.
+/// Converts an error of the engine to an error response. If the error says that this session does not exist, the
+/// response suggests similar names.
 pub(super) async fn problem(workspace: &Workspace, session: &str, error: Error) -> Problem {
     match &error {
         Error::NotFound { what } if *what == format!("session `{session}`") => {
@@ -21,9 +22,9 @@ pub(super) async fn problem(workspace: &Workspace, session: &str, error: Error) 
     }
 }
 
-/// Returns the problem of a session that does not exist, with similar names of the same workspace.
+/// Returns the error response for a session that does not exist, with similar names of the same workspace.
 pub(super) async fn no_session(workspace: &Workspace, session: &str) -> Problem {
-    // If the names cannot be read, the problem has no suggestion.
+    // If the names cannot be read, the response suggests no name.
     let names = candidates(workspace, session).await.unwrap_or_default();
     let similar = similar_names(session, names.iter().map(String::as_str), MOST);
     let hint = match similar.as_slice() {
@@ -33,7 +34,8 @@ pub(super) async fn no_session(workspace: &Workspace, session: &str) -> Problem 
     Problem::not_found(format!("session `{session}` not found; {hint}"))
 }
 
-/// Returns names that may be similar: the first ones of the workspace, and those after the first half of the requested name.
+/// Returns names that may be similar to the requested name: the workspace's first names, and the names that follow the
+/// first half of the requested name.
 async fn candidates(workspace: &Workspace, session: &str) -> Result<Vec<String>, Error> {
     let mut names = page(workspace, None).await?;
     if names.len() == PAGE {

@@ -10,7 +10,8 @@ use super::prelude::*;
 use super::suggest;
 use super::wire::{self, SummaryOut};
 
-/// Longest time that a request waits for a summary. Then the response says that the summary is still being written.
+/// Longest time that a request waits for a summary. After this time, the response says that the summary is still being
+/// written.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
 /// Maximum length of a focus, in characters.
@@ -20,10 +21,10 @@ const LONGEST_FOCUS: usize = 4_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SummariesQuery {
-    /// All summaries, newest first, including superseded and undone ones.
+    /// Whether to list all summaries, newest first, including superseded and undone summaries.
     #[serde(default)]
     history: bool,
-    /// `next` of the previous page; only with `history`.
+    /// The value `next` of the previous page; only with `history`.
     after: Option<u64>,
     /// Maximum number of summaries; only with `history`.
     #[param(minimum = 1, maximum = 500, default = 100)]
@@ -50,14 +51,14 @@ pub(crate) async fn list(call: Reading<SummariesQuery>) -> Answer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct SummarizeQuery {
-    /// Waits until the summary is written, for at most five minutes.
+    /// Whether to wait until the summary is written, for at most five minutes.
     #[serde(default)]
     wait: bool,
 }
 
-/// Requests a summary now, even if the trigger has not fired.
+/// Requests a summary now, even if the trigger is not met.
 #[utoipa::path(post, path = "/v1/sessions/{session}/summaries", tag = "summaries", params(SummarizeQuery), request_body = Option<openapi::Summarize>, responses(
-    (status = 200, description = "The summary is written, or there is nothing new", body = openapi::Summarized),
+    (status = 200, description = "The summary is written, or there are no new messages", body = openapi::Summarized),
     (status = 202, description = "The summary will be written", body = openapi::Summarized),
 ))]
 pub(crate) async fn summarize(
@@ -73,7 +74,8 @@ pub(crate) async fn summarize(
     let (session, wait) = (call.session(), call.query.wait);
     let (app, access) = (call.app, call.access);
     let request = Summarize { wait, ..request };
-    // A request that waits for a model holds a separate permit: it takes none from requests that are answered at once.
+    // While the request waits for a summary, it holds only a separate permit. It releases the permit that other
+    // requests need.
     let waiting =
         wait.then(|| app.permits.summary_waits.acquire(&access.workspace.name().into())).transpose()?;
     let workspace = access.workspace.clone();
@@ -118,19 +120,19 @@ impl<T: Default + serde::de::DeserializeOwned> FromRequest<Arc<App>> for Optiona
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct ExpandQuery {
-    /// `next` of the previous page: messages after this one, or before it with `reverse`.
+    /// The value `next` of the previous page. The page begins after this message or, with `reverse`, before it.
     after: Option<u64>,
     /// Maximum number of messages.
     #[param(minimum = 1, maximum = 500, default = 100)]
     limit: Option<u64>,
-    /// Newest first.
+    /// Whether the newest message comes first.
     #[serde(default)]
     reverse: bool,
     /// Format of the messages. A message that was sent in this format is returned as it was sent.
     format: Option<Format>,
 }
 
-/// Lists the original messages that a summary covers: those of its scope, from the first message on.
+/// Lists the original messages that a summary covers: the messages of the summary's scope, from the first message on.
 #[utoipa::path(get, path = "/v1/sessions/{session}/summaries/{summary}/messages", tag = "summaries", params(
     ("summary" = i64, Path, description = "The summary's id", minimum = 1),
     ExpandQuery,
@@ -146,7 +148,8 @@ pub(crate) async fn expand(call: Reading<ExpandQuery>) -> Answer {
     page(messages, query.format, &call.if_none_match)
 }
 
-/// Undoes a summary. The summary before it becomes current again, and the trigger counts from the newest message on.
+/// Undoes a summary. The previous summary becomes current again. The trigger then counts only messages that are
+/// appended later.
 #[utoipa::path(post, path = "/v1/sessions/{session}/summaries/{summary}/undo", tag = "summaries", params(
     ("summary" = i64, Path, description = "The summary's id", minimum = 1),
 ), responses(
@@ -166,8 +169,8 @@ pub(crate) struct RebuildQuery {
     scope: Option<String>,
 }
 
-/// Rewrites a slot's summary from the first message on, with the current settings. The current summary stays in use until
-/// the new one is written.
+/// Rewrites a slot's summary from the first message on, with the current settings. The current summary stays in use
+/// until the new summary is written.
 #[utoipa::path(post, path = "/v1/sessions/{session}/slots/{slot}/rebuild", tag = "summaries", params(
     ("slot" = String, Path, description = "The slot's name"),
     RebuildQuery,

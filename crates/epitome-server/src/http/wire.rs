@@ -1,9 +1,9 @@
-//! Maps the engine's types to the JSON of requests and answers. The command line prints the same objects (`--json`).
+//! Maps the engine's types to the JSON of requests and responses. The command line prints the same objects (`--json`).
 //!
-//! If a client may see all of an engine type (messages, sessions, slots, summaries, the queue, keys), its own fields are
-//! serialized, and each of its times is added as RFC 3339. `openapi/shapes.json` describes these objects. Other types are
-//! mapped field by field, so that no field is exposed by accident, such as internal ids of the store, which would reveal
-//! activity of other workspaces.
+//! Clients may see all fields of these engine types: messages, sessions, slots, summaries, the queue and keys. The
+//! fields of these types are serialized unchanged, and each time is added as RFC 3339. `openapi/shapes.json` describes
+//! the resulting objects. All other types are mapped field by field, so that no field is exposed by accident. For
+//! example, internal ids of the store would reveal activity of other workspaces.
 
 use epitome::key::{CreatedKey, Key};
 use epitome::rules::message::{Message, Timestamp};
@@ -30,7 +30,8 @@ pub(crate) struct Page<T> {
 }
 
 impl<T> Page<T> {
-    /// Builds a page. `items` has one more item than `limit` if there are more. `cursor` returns the cursor after an item.
+    /// Builds a page. If more items exist, `items` must have one item more than `limit`. `cursor` returns the cursor
+    /// that continues after an item.
     pub(crate) fn new(mut items: Vec<T>, limit: usize, cursor: impl Fn(&T) -> String) -> Self {
         let more = items.len() > limit;
         items.truncate(limit);
@@ -54,20 +55,20 @@ impl Serialize for Rfc3339 {
 pub(crate) struct MessageOut {
     #[serde(flatten)]
     message: Message,
-    /// None for a message without a time: one that exists only in a context.
+    /// None for a message that exists only in a context, because such a message has no time.
     #[serde(skip_serializing_if = "Option::is_none")]
     created_at: Option<Rfc3339>,
 }
 
 impl MessageOut {
-    /// Removes the provider's original JSON, which only its dialect uses.
+    /// Removes the provider's original JSON, which only the code of the provider's format uses.
     pub(crate) fn new(message: Message) -> Self {
         let created_at = (message.at != Timestamp::default()).then_some(Rfc3339(message.at));
         Self { message: Message { wire: None, ..message }, created_at }
     }
 }
 
-/// Renders a match of a search. Its cursor is in the page, not in the match.
+/// Renders a match of a search. The match has no cursor, because the page has one cursor for all its matches.
 pub(crate) fn search_hit(SearchHit { session, excerpt, message, .. }: SearchHit) -> Value {
     json!({"session": session, "excerpt": excerpt, "message": MessageOut::new(message)})
 }
@@ -77,7 +78,7 @@ pub(crate) fn search_hit(SearchHit { session, excerpt, message, .. }: SearchHit)
 pub(crate) struct ContextOut {
     messages: Vec<MessageOut>,
     report: Value,
-    // Last, because it ends with the summary's age, which changes by itself.
+    // The last field, because the JSON must end with the summary's age, which grows while the context is cached.
     summary: Option<ShownSummaryOut>,
 }
 
@@ -85,7 +86,7 @@ pub(crate) struct ContextOut {
 #[derive(Debug, Serialize)]
 struct ShownSummaryOut {
     created_at: Option<Rfc3339>,
-    // Last, because it ends with the age.
+    // The last field, because the JSON must end with the summary's age.
     #[serde(flatten)]
     summary: ShownSummary,
 }
@@ -101,7 +102,7 @@ impl ContextOut {
     }
 }
 
-/// Renders a context's report, with the sum of its tokens.
+/// Renders a context's report. Adds the sum of its tokens, the newest message of the session and the encoding.
 pub(crate) fn report(context: &Context) -> Value {
     let mut report = serde_json::to_value(&context.report).unwrap_or_default();
     if let Some(tokens) = report.get_mut("tokens").and_then(Value::as_object_mut) {
@@ -163,7 +164,8 @@ pub(crate) struct SessionWhole {
 }
 
 impl SessionWhole {
-    /// Removes what only the operator may see: which worker has leased a slot, and the addresses of its models.
+    /// Removes the data that only the operator may see: which worker has leased a slot, and details in error texts,
+    /// such as addresses of models.
     pub(crate) fn new(Explanation { session, mut slots }: Explanation, settings: Value) -> Self {
         for slot in &mut slots {
             slot.owner = None;
@@ -173,7 +175,7 @@ impl SessionWhole {
         Self::for_operator(Explanation { session, slots }, settings)
     }
 
-    /// Contains everything: the command line is for the operator.
+    /// Removes nothing, because only the operator uses the command line.
     pub(crate) fn for_operator(Explanation { session, slots }: Explanation, settings: Value) -> Self {
         let slots = slots.into_iter().map(SlotOut::new).collect();
         Self { session: SessionOut::new(session), slots, settings }
@@ -213,7 +215,8 @@ impl QueueOut {
 pub(crate) struct SummaryOut {
     #[serde(flatten)]
     summary: Summary,
-    /// The message at which the summary became due: `fired_at`, whose name looks like a time's.
+    /// The position of the message at which the summary became due. The older field `fired_at` has the same value, but
+    /// its name could mean a time.
     fired_at_seq: u64,
     created_at: Rfc3339,
 }
@@ -240,7 +243,7 @@ pub(crate) fn summarized(summarized: Summarized) -> Value {
     json!({"status": status, "summary": summary.map(SummaryOut::new), "reason": reason})
 }
 
-/// Renders the result of undoing a summary: its id, and the summary that is current now.
+/// Renders the result of an undo: the id of the undone summary, and the summary that is current now.
 pub(crate) fn undone(id: i64, current: Option<Summary>) -> Value {
     json!({"undone": id, "stands": current.map(SummaryOut::new)})
 }
@@ -298,7 +301,8 @@ impl CreatedKeyOut {
 #[schema(as = SetSession)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SessionIn {
-    /// Settings of this session only. Only the named settings are changed; null reverts a change.
+    /// Settings of this session only. Only the settings in this object are changed. Null removes the session's own
+    /// value.
     #[schema(value_type = Option<SessionSettings>)]
     pub(crate) settings: Option<Map<String, Value>>,
     /// The caller's metadata, at most 64 KiB. It replaces the current metadata.
@@ -311,12 +315,12 @@ pub(crate) struct SessionIn {
 #[schema(as = SetWorkspace)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct WorkspaceIn {
-    /// Only the named settings are changed; null reverts a change.
+    /// Only the settings in this object are changed. Null removes the workspace's own value.
     #[schema(value_type = Settings)]
     pub(crate) settings: Map<String, Value>,
 }
 
-/// Renders model calls: their sum, and sums by slot, model and outcome.
+/// Renders the usage of model calls: the sum, and sums by slot, model and outcome.
 pub(crate) fn usage(rows: &[UsageSum]) -> Value {
     let cost = |cost: Option<i64>| cost.map(|cost| Money::millionths(cost).get());
     let item = |row: &UsageSum| {
@@ -338,7 +342,7 @@ pub(crate) fn usage(rows: &[UsageSum]) -> Value {
     json!({"total": total, "items": items})
 }
 
-/// Renders proxied requests that were answered: their sum, and sums by model.
+/// Renders the usage of proxied requests that were answered: the sum, and sums by model.
 pub(crate) fn proxy_usage(rows: &[ProxyUsage]) -> Value {
     let of = |shadow: bool| proxy_usage_sum(rows.iter().filter(move |row| row.shadow == shadow));
     let item = |row: &ProxyUsage| {
@@ -352,7 +356,7 @@ fn proxy_usage_sum<'a>(rows: impl Iterator<Item = &'a ProxyUsage>) -> Map<String
     let (mut sum, mut priced) = (ProxyUsage::default(), false);
     for row in rows {
         sum.add(row);
-        // A model has a price if any of its requests cost something.
+        // A model has a price if any of its requests has a cost.
         priced |= row.cost != 0;
     }
     let mut fields = json!(sum).as_object().cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Routes for a workspace: its settings, its queue of due summaries, its usage.
+//! Routes for a workspace: its settings, its queue of due summaries, and its usage.
 
 use super::prelude::*;
 use super::sessions::{patch, without_operator_settings};
@@ -16,7 +16,7 @@ pub(crate) async fn look(call: Reading) -> Answer {
     call.read(&json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
-/// Changes the workspace's settings. They apply from the next message of each session on.
+/// Changes the workspace's settings. The new settings apply to each session from its next message on.
 #[utoipa::path(put, path = "/v1/workspace", tag = "workspace", request_body = WorkspaceIn, responses(
     (status = 200, description = "The settings after the change", body = openapi::Workspace),
 ))]
@@ -27,7 +27,7 @@ pub(crate) async fn put(call: Writing, Json(change): Json<WorkspaceIn>) -> Answe
     json_response(StatusCode::OK, &json!({"name": workspace.name(), "own": own, "settings": settings}))
 }
 
-/// Returns which summaries are due in the workspace, and their state.
+/// Returns the summaries that are due in the workspace, and their state.
 #[utoipa::path(get, path = "/v1/queue", tag = "workspace", responses(
     (status = 200, description = "The queue", body = openapi::Queue),
 ))]
@@ -43,18 +43,18 @@ pub(crate) async fn queue(call: Reading) -> Answer {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct UsageQuery {
-    /// Only calls since this time: RFC 3339, a date (UTC), or milliseconds since 1970. Proxied requests are summed by the
-    /// hour, so they are counted from the beginning of that hour on.
+    /// Counts only calls since this time: RFC 3339, a date (UTC), or milliseconds since 1970. Proxied requests are
+    /// stored as sums per hour, so they are counted from the beginning of that hour on.
     #[param(format = "instant", example = "2026-03-14T10:22:00Z")]
     since: Option<String>,
-    /// Only calls for this session.
+    /// Counts only calls for this session.
     session: Option<String>,
 }
 
-/// Returns what was used, and what the proxy saved.
+/// Returns the usage of models, and the savings of the proxy.
 ///
-/// Contains every model call, including failed ones, summed by slot, model and outcome; and proxied requests, summed by
-/// model.
+/// The response contains every model call, including failed calls, summed by slot, model and outcome. It also contains
+/// proxied requests, summed by model.
 #[utoipa::path(get, path = "/v1/usage", tag = "workspace", params(UsageQuery), responses(
     (status = 200, description = "The usage", body = openapi::Usage),
 ))]
@@ -64,7 +64,7 @@ pub(crate) async fn usage(call: Reading<UsageQuery>) -> Answer {
     let since = since.map_err(|expected| Problem::invalid(format!("since: {expected}")))?.unwrap_or_default();
     let mut usage = wire::usage(&workspace.usage_by_slot(session, since).await?);
     if session.is_none() {
-        // Writes the latest counts to the store first, so that the sums include them.
+        // Writes the latest counts to the store first, so that the sums include these counts.
         call.app.flush().await;
         let proxy = wire::proxy_usage(&workspace.passed(since).await?);
         usage.as_object_mut().map(|usage| usage.insert("proxy".to_owned(), proxy));

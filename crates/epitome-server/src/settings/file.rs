@@ -20,8 +20,9 @@ pub(super) struct File {
     pub(super) text: String,
 }
 
-/// Reads the settings file. `named` is the flag or variable that gives a path, and the path. Without it, reads the file in
-/// the current folder, or else in the user's config folder. Returns None if there is no file.
+/// Reads the settings file. `named` is the flag or variable that names a file, and the file's path. If `named` is None,
+/// reads the file in the current folder, or else the file in the user's config folder. Returns None if there is no
+/// file.
 pub(super) fn find(named: Option<(&str, &Path)>, environment: &Environment) -> Result<Option<File>, String> {
     if let Some((by, named)) = named {
         let found = read(named, &environment.current_folder.join(named))?;

@@ -1,7 +1,7 @@
-//! Lists every settings key with its type, meaning and example, taken from the schemas of the sections.
+//! Lists every settings key with its type, meaning and example. The list is built from the schemas of the sections.
 //!
-//! The environment, `--set` and `--write-config` use this list. This module only converts the text of a value to the value
-//! that a settings file would contain. The sections check whether the value is allowed.
+//! The environment, `--set` and `--write-config` use this list. This module only converts the text of a value to the
+//! value that a settings file would contain. The sections check whether the value is allowed.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use super::server::Sections;
 /// A settings key.
 #[derive(Debug)]
 pub(super) struct SettingKey {
-    /// Full name, such as `models.*.window`. `*` stands for a name that the user chooses.
+    /// Full name, such as `models.*.window`. The `*` is a placeholder for a name that the user chooses.
     pub(super) path: String,
     /// The first type in the key's schema. It decides how a text is converted to a value.
     pub(super) value_type: &'static str,
@@ -80,8 +80,8 @@ pub(super) fn type_of(path: &[String]) -> Option<&'static str> {
     KEYS.iter().find(fits).map(|key| key.value_type)
 }
 
-/// Converts a text to the value that a settings file would contain. If this is not possible, the text stays a text, and
-/// later the section refuses it and lists the allowed values. Only invalid JSON is an error here.
+/// Converts a text to the value that a settings file would contain. If the text cannot be converted, it stays a text.
+/// The section then refuses the text and lists the allowed values. Only invalid JSON is an error here.
 pub(super) fn parse_value(value_type: Option<&str>, text: &str) -> Result<Value, String> {
     let trimmed = text.trim();
     let as_text = || Value::String(text.to_owned());
@@ -130,8 +130,9 @@ pub(crate) fn patch_schema() -> Value {
         sections.retain(|section, _| section != "models" && section != "prices");
     }
     as_patch(&mut schema);
-    let description = "Settings, with the same names as in the settings file. Only the settings in this object are changed; \
-                       null reverts a setting to its default. Models and prices can only be set for the whole server.";
+    let description = "Settings, with the same names as in the settings file. Only the settings in this object are \
+                       changed. Null removes the value of a setting, so that the default applies again. Models and \
+                       prices can only be set for the whole server.";
     let example = json!({
         "context": {"max_tokens": 50_000},
         "slot": [{"name": "short", "trigger": "messages(20)", "max_tokens": 1_000}],
@@ -143,8 +144,8 @@ pub(crate) fn patch_schema() -> Value {
     schema
 }
 
-/// Allows null for every setting. Removes the examples, because they contain models that a server may not have. Also
-/// removes the defaults of whole tables.
+/// Allows null for every setting. Removes the examples, because the examples contain models that a server may not have.
+/// Also removes the default values of whole tables.
 fn as_patch(schema: &mut Value) {
     let text = meaning(schema).replace('\n', " ");
     let Some(entries) = schema.as_object_mut() else { return };

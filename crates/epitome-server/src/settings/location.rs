@@ -1,7 +1,7 @@
 //! Locates the database and the user's folders. The process environment is an argument, so that tests can set it.
 //!
-//! The database is a SQLite file or a PostgreSQL database that several nodes share. A PostgreSQL address often contains a
-//! password. Errors, logs and JSON output never show the password.
+//! The database is a SQLite file, or a PostgreSQL database that several nodes share. A PostgreSQL address often
+//! contains a password. Errors, logs and JSON output never show the password.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -73,7 +73,8 @@ pub(crate) fn parse_location(
                 "is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
             );
         }
-        // Refuses a mistyped address. As a file name it would be shown in messages, and it may contain a password.
+        // Refuses a mistyped address. Otherwise messages would show the address as a file name, and the address may
+        // contain a password.
         Some(("postgres" | "postgresql", _)) => {
             return Err("a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE".to_owned());
         }
@@ -90,14 +91,14 @@ pub(crate) fn parse_location(
     }
 }
 
-/// Shown instead of a password.
+/// The text that is shown instead of a password.
 const HIDDEN: &str = "***";
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("postgres", ""));
-        // Removes the parameters first, because a password among them may contain `@`. The last `@` before the parameters
-        // ends the user name and password.
+        // Splits off the parameters first, because a password among the parameters may contain `@`. The last `@` before
+        // the parameters ends the user name and password.
         let (base, parameters) = rest.split_once('?').unwrap_or((rest, ""));
         let hidden = |parameter: &str| match parameter.split_once('=') {
             Some((name, _)) if name.to_ascii_lowercase().contains("pass") => format!("{name}={HIDDEN}"),
@@ -154,7 +155,8 @@ impl Environment {
             "windows" => Os::Windows,
             _ => Os::Unix,
         };
-        // If the current folder was deleted, `current_folder` is empty. Opening a relative path then fails with a clear error.
+        // If the current folder was deleted, `current_folder` is empty. Opening a relative path then fails with a clear
+        // error.
         let current_folder = std::env::current_dir().unwrap_or_default();
         Self { env: std::env::vars_os().collect(), current_folder, os }
     }

@@ -1,8 +1,8 @@
-//! Defines the settings sections `[server]` (database, workspace, how `epitome serve` listens) and `[proxy]` (the upstreams,
-//! and whether requests are changed).
+//! Defines two sections of the settings: `[server]` (database, workspace, how `epitome serve` listens) and `[proxy]`
+//! (the upstreams, and whether requests are changed).
 //!
-//! The engine does not use these sections. Each setting is a field, and its doc comment is the help text. The function
-//! `with_source` in `settings.rs` finds the source of an invalid value.
+//! The engine does not use these sections. Each setting is a field, and the field's doc comment is the setting's help
+//! text. The function `with_source` in `settings.rs` finds the source of an invalid value.
 
 use std::time::Duration;
 
@@ -30,16 +30,16 @@ pub(super) struct Sections {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerSettings {
-    /// The database: the path of a SQLite file, relative to this file's folder, or sqlite:PATH; or the address
-    /// of a PostgreSQL database, postgres://USER:PASSWORD@HOST:PORT/DATABASE. By default, epitome.db in the
-    /// user's data folder.
+    /// The database. For SQLite: the path of a file, relative to this file's folder, or sqlite:PATH. For
+    /// PostgreSQL: an address such as postgres://USER:PASSWORD@HOST:PORT/DATABASE. By default, the database
+    /// is the file epitome.db in the user's data folder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = &"sqlite:epitome.db")]
     pub(super) db: Option<String>,
     /// Maximum number of connections from one node to PostgreSQL.
     #[schemars(schema_with = "form::whole::<1, 1_000>", example = 32)]
     pub(crate) connections: usize,
-    /// How long a request waits for PostgreSQL while it cannot be reached, before the request fails.
+    /// How long a request waits while PostgreSQL cannot be reached, before the request fails.
     #[serde(with = "time")]
     #[schemars(schema_with = "form::time::<0, 3_600_000>", example = &"2m")]
     pub(crate) patience: Duration,
@@ -68,7 +68,7 @@ pub(crate) struct ServerSettings {
     /// Log format: text, json, or "auto" for text on a terminal and JSON elsewhere.
     #[schemars(example = &"json")]
     pub(crate) log_format: LogFormat,
-    /// The section `[proxy]`. In the file it is a section of its own.
+    /// The section `[proxy]`. In the settings file, it is a section of its own.
     #[serde(skip)]
     pub(crate) proxy: ProxySettings,
 }
@@ -149,7 +149,8 @@ fn is_variable(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.chars().all(plain)
 }
 
-/// Whether the text is a host and a port. Whether the host is an address of this machine is found out by binding it.
+/// Whether the text is a host and a port. Only binding the address shows whether the host is an address of this
+/// machine.
 fn is_address(text: &str) -> bool {
     text.rsplit_once(':').is_some_and(|(host, port)| {
         let bracketed = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
@@ -196,7 +197,7 @@ impl Default for ProxySettings {
     }
 }
 
-/// Normalizes an upstream address. Removes a trailing `/v1`, because every proxied path begins with it.
+/// Normalizes an upstream address. Removes `/v1` at the end, because every proxied path begins with `/v1`.
 fn upstream(text: &str) -> Result<String, String> {
     let expected = "expected an address such as https://api.openai.com or http://127.0.0.1:8000";
     // The errors do not contain the address, because it may contain a password.

@@ -1,7 +1,7 @@
 //! Renders the file that `--write-config` writes: every key with its help text, its default and an example.
 //!
-//! A line `#key = value` shows a default: removing the `#` does not change the settings. A line `# text` is a comment or
-//! an example.
+//! A line `#key = value` shows a default, so removing the `#` does not change the settings. A line `# text` is a
+//! comment or an example.
 
 use epitome::settings::Settings;
 use serde_json::Value;
@@ -10,12 +10,12 @@ use super::keys::{KEYS, SCHEMA, SLOT_KEYS, SettingKey, meaning};
 use super::{ServerSettings, tree_of};
 
 const HEAD: &str = "\
-# Settings of Epitome. Flags override the environment; the environment overrides this file.
+# Settings of Epitome. Flags override environment variables, and environment variables override this file.
 #
-# A line that begins with # and a key shows the default of this key. To change it, remove the # and write
-# another value. You can also set every key in the environment (EPITOME_CONTEXT_MAX_TOKENS sets
-# context.max_tokens) and by a flag (--set context.max_tokens=50000). `epitome --check-config` shows the
-# settings in effect, and tests the models.
+# A line that begins with # and a key shows the default of this key. To change the value, remove the # and
+# write another value. You can also set every key by an environment variable, such as
+# EPITOME_CONTEXT_MAX_TOKENS, or by a flag, such as --set context.max_tokens=50000.
+# `epitome --check-config` shows the settings in effect, and tests the models.
 
 ";
 
@@ -81,8 +81,8 @@ fn named_tables(text: &mut String, table: &str, schema: &Value) {
     text.push('\n');
 }
 
-/// Writes a key of an example. Its help text comes after the value, or above the key if the text has several lines. If the
-/// first `#` of each line is removed, the lines are valid TOML.
+/// Writes a key of an example. The key's help text comes after the value, or above the key if the text has several
+/// lines. If the first `#` of each line is removed, the lines are valid TOML.
 fn example(text: &mut String, name: &str, SettingKey { example, meaning, .. }: &SettingKey) {
     if meaning.contains('\n') {
         for line in meaning.lines() {

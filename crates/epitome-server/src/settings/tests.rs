@@ -417,7 +417,7 @@ fn a_short_form_overrides_a_long_one_of_a_lower_layer_and_vice_versa() {
 
 #[test]
 fn both_forms_in_one_layer_are_refused() {
-    let problem = "trigger is set too; set one of them";
+    let problem = "trigger is set too; set only one of them";
     Trial::new()
         .file("[condense]\ntrigger = \"tokens(9000)\"\nthreshold = 0.5\n")
         .refused(&format!("epitome.toml: line 3: condense.threshold: {problem}"));
@@ -428,7 +428,7 @@ fn both_forms_in_one_layer_are_refused() {
     Trial::new()
         .set("condense.keep=turns(2)")
         .set("condense.keep_last=0")
-        .refused("--set condense.keep_last: keep is set too; set one of them");
+        .refused("--set condense.keep_last: keep is set too; set only one of them");
 }
 
 #[test]

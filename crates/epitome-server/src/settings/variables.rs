@@ -14,7 +14,7 @@ const SHORT: [(&str, Option<&str>); 3] = [
     ("EPITOME_WORKSPACE", Some("server.workspace")),
 ];
 
-/// Whether this variable comes from Kubernetes. For a service whose name begins with `epitome`, Kubernetes sets such
+/// Whether this variable comes from Kubernetes. If the name of a service begins with `epitome`, Kubernetes sets such
 /// variables in every container of the same namespace.
 fn is_kubernetes(name: &str) -> bool {
     let numbered = |rest: &str| rest.starts_with(|c: char| c.is_ascii_digit());
@@ -40,8 +40,8 @@ pub(super) fn read(
         .filter(|(name, text)| name.starts_with(PREFIX) && !text.is_empty())
         .collect();
     variables.sort_unstable();
-    // Later variables override earlier ones. Short names come after long names. Prices come last, because other variables
-    // may define the models whose prices they set.
+    // Later variables override earlier variables. Short names come after long names. Prices come last, because other
+    // variables may define the models whose prices they set.
     variables
         .sort_by_key(|(name, _)| (name.starts_with(PRICES), SHORT.iter().any(|(short, _)| short == name)));
     for (name, text) in variables {
@@ -88,7 +88,8 @@ fn path_of<'a>(
     match fixed {
         Some(key) => Some(key.path.split('.').map(str::to_owned).collect()),
         None if variable.starts_with(PRICES) => {
-            // A provider's model name takes precedence over the name of the `models` table.
+            // The name in the variable can be the provider's name of a model, or a name in the table `models`. The
+            // provider's name takes precedence.
             let provider_names =
                 assignments.clone().filter_map(|assignment| match assignment.path.as_slice() {
                     [table, _, key] if table == "models" && key == "model" => assignment.value.as_str(),
@@ -103,8 +104,8 @@ fn path_of<'a>(
     }
 }
 
-/// Converts `EPITOME_MODELS_CHEAP_BASE_URL` to `models.cheap.base_url`. If `existing` has a name that is spelled the same way
-/// in a variable, such as `Cheap`, this name is used.
+/// Converts `EPITOME_MODELS_CHEAP_BASE_URL` to `models.cheap.base_url`. If a name in `existing`, such as `Cheap`, has
+/// the same spelling in a variable, this name is used.
 fn named<'a>(
     variable: &str,
     prefix: &str,
@@ -113,7 +114,7 @@ fn named<'a>(
 ) -> Option<Vec<String>> {
     let rest = variable.strip_prefix(prefix)?;
     let keys = KEYS.iter().filter_map(|key| key.path.strip_prefix(table)?.strip_prefix(".*."));
-    // Selects the longest key, because a shorter key may be the end of a longer key (as in `_output_reserve`).
+    // Selects the longest key, because a shorter key may be the end of a longer key.
     let (key, name) = keys
         .filter_map(|key| Some((key, rest.strip_suffix(&key.to_uppercase())?.strip_suffix('_')?)))
         .filter(|(_, name)| !name.is_empty())

@@ -33,7 +33,7 @@ fn context_is_text_with_a_report_on_standard_error() {
     let (code, out, report) = place.on_db(&["context", "ann", "--tokens", "600"]);
     assert_eq!(code, Some(0));
     assert!(report.contains(" of 600 tokens · ") && report.contains("exhaustive"), "{report}");
-    assert!(report.contains("summary of 1-60"), "{report}");
+    assert!(report.contains("summary of messages 1-60"), "{report}");
     assert!(out.contains("\nuser\n<summary covers=\"1-60\">"), "{out}");
     let bare = place.good(&["context", "--session", "anne", "--no-summary"]);
     assert!(bare.contains("assistant\nOrder 10071 was sent from Oslo"), "{bare}");
@@ -299,7 +299,8 @@ fn a_context_without_a_message_to_answer_says_so() {
     place.good(&["import", "orders.jsonl"]);
     let (code, out, errors) = place.on_db(&["context", "orders"]);
     assert_eq!((code, out.as_str()), (Some(1), ""));
-    assert!(errors.starts_with("epitome: there is nothing to answer yet: "), "{errors}");
+    let line = "epitome: the session has no message that a model could answer: ";
+    assert!(errors.starts_with(line), "{errors}");
     place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the newest message is 2");
     place.good(&["context", "anne", "--as-of", "2"]);
 }

@@ -220,7 +220,8 @@ fn too_large_messages_and_invalid_names_are_reported() {
     std::fs::write(place.path("twice.jsonl"), lines(&twice)).unwrap();
     let (code, _, errors) = place.on_db(&["import", "twice.jsonl"]);
     assert_eq!(code, Some(2));
-    assert!(errors.contains("twice.jsonl:2: session `a` again; it began at twice.jsonl:1; "), "{errors}");
+    let line = "twice.jsonl:2: the session `a` occurs a second time, after twice.jsonl:1; ";
+    assert!(errors.contains(line), "{errors}");
     assert!(errors.contains("twice.jsonl:3: a session's name has"), "{errors}");
 }
 
@@ -241,7 +242,7 @@ fn importing_again_adds_only_what_the_file_has_grown_by() {
     let (code, _, errors) = place.on_db(&["import", "talk.jsonl"]);
     assert_eq!(code, Some(1));
     assert!(
-        errors.starts_with("epitome: talk.jsonl:2577: session \"talk\" has another message 2577; "),
+        errors.starts_with("epitome: talk.jsonl:2577: message 2577 of the session \"talk\" is different; "),
         "{errors}"
     );
     let forced = place.json(&["import", "talk.jsonl", "--append"]);

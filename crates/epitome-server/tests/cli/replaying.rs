@@ -374,7 +374,7 @@ fn two_conversations_with_one_id_are_distinguished_or_refused() {
     let twice = format!("{0}\n{0}\n", work("Oslo", 3));
     std::fs::write(place.path("twice.jsonl"), &twice).unwrap();
     good(&place, &["twice.jsonl", "--policy", "slots"]);
-    let printed = "twice.jsonl: id \"Oslo\" occurs twice; --contexts and --requests identify conversations by their ids, so each needs its own";
+    let printed = "twice.jsonl: id \"Oslo\" occurs twice; --contexts and --requests identify conversations by their ids, so each conversation needs its own id";
     refused(&place, &["twice.jsonl", "--contexts", "contexts.jsonl"], 2, printed);
     std::fs::create_dir(place.path("more")).unwrap();
     std::fs::write(place.path("more/twice.jsonl"), format!("{}\n", work("Moss", 9))).unwrap();
@@ -397,12 +397,12 @@ fn an_unwritable_output_is_reported_before_anything_is_played() {
     assert!(code == Some(1) && errors.contains("work.jsonl cannot be written: "), "{errors}");
     let (code, _, errors) = replay(&place, &["work.jsonl", "--html", "./work.jsonl"]);
     assert!(
-        code == Some(2) && errors.contains("--html: ./work.jsonl is a recording; name another"),
+        code == Some(2) && errors.contains("--html: ./work.jsonl is a recording; choose another file"),
         "{errors}"
     );
     let (code, _, errors) = replay(&place, &["work.jsonl", "--html", "a", "--requests", "a"]);
     assert!(
-        code == Some(2) && errors.contains("--requests: a is --html's file as well; name another"),
+        code == Some(2) && errors.contains("--requests: a is --html's file as well; choose another file"),
         "{errors}"
     );
     // Nothing would be in it.

@@ -115,7 +115,7 @@ fn a_message_has_its_time_in_either_form() {
     };
     refused(json!({"at": "yesterday"}), "at: is a string; it must be RFC 3339");
     refused(json!({"created_at": "2026-03-14T10:22:05"}), "created_at: is a string; it must be RFC 3339");
-    refused(json!({"at": 1, "created_at": text}), "created_at: is another time than `at`");
+    refused(json!({"at": 1, "created_at": text}), "created_at: differs from `at`");
 }
 
 #[test]

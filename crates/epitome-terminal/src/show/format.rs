@@ -4,16 +4,16 @@ use epitome::rules::message::Timestamp;
 use jiff::SignedDuration;
 use jiff::civil::{Date, DateTime, date};
 
-/// The start of the count of milliseconds. Civil times, because jiff's own timestamps end a day before the year 9999
-/// does.
+/// The day from which milliseconds are counted. It is a civil date of the crate `jiff`, because the timestamps of
+/// `jiff` cannot represent the last day of the year 9999.
 const EPOCH: Date = date(1970, 1, 1);
 
-/// Formats `1234567` as `1,234,567`.
+/// Formats a number with separators: `1234567` becomes `1,234,567`.
 pub fn grouped(number: u64) -> String {
     indicatif::HumanCount(number).to_string()
 }
 
-/// Formats `1 message`, `1,200 messages`.
+/// Formats a number of things, such as `1 message` or `1,200 messages`.
 pub fn count(number: u64, what: &str) -> String {
     let plural = match what.strip_suffix('y') {
         Some(stem) if !stem.ends_with(['a', 'e', 'o']) => format!("{stem}ies"),
@@ -22,8 +22,8 @@ pub fn count(number: u64, what: &str) -> String {
     format!("{} {}", grouped(number), if number == 1 { what } else { &plural })
 }
 
-/// Formats `3.4 MB`, in units of 1,000 as on disks.
-#[expect(clippy::cast_precision_loss, reason = "it is rounded to a tenth")]
+/// Formats a number of bytes, such as `3.4 MB`. As for disks, a kB has 1,000 bytes.
+#[expect(clippy::cast_precision_loss, reason = "the result is rounded to a tenth")]
 pub fn bytes(number: u64) -> String {
     let mut size = number as f64;
     for unit in ["bytes", "kB", "MB", "GB"] {
@@ -35,8 +35,8 @@ pub fn bytes(number: u64) -> String {
     format!("{size:.1} TB")
 }
 
-/// Formats how long ago something was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`. Formats what is older than a
-/// month, or in the future, by its date.
+/// Formats how long ago a time was: `just now`, `3 min ago`, `5 h ago`, `2 days ago`. A time that is older than 31
+/// days, or in the future, is formatted as a date and time.
 pub fn ago(now: Timestamp, then: Timestamp) -> String {
     let seconds = now.0.saturating_sub(then.0) / 1_000;
     match seconds {
@@ -50,8 +50,8 @@ pub fn ago(now: Timestamp, then: Timestamp) -> String {
     }
 }
 
-/// Formats `2026-03-14 10:22 UTC`. A time outside the years -9999 to 9999 is shown as the first or the last time in
-/// them.
+/// Formats a time as `2026-03-14 10:22 UTC`. A time before the year -9999 is formatted as the first time of that year,
+/// and a time after the year 9999 as the last time of that year.
 pub fn utc(time: Timestamp) -> String {
     let far = if time.0 < 0 { DateTime::MIN } else { DateTime::MAX };
     let since = SignedDuration::from_millis(time.0);
@@ -63,7 +63,7 @@ pub fn utc(time: Timestamp) -> String {
 pub fn day(text: &str) -> Option<Timestamp> {
     let date = Date::strptime("%Y-%m-%d", text).ok()?;
     let start = i64::try_from(EPOCH.duration_until(date).as_millis()).ok()?;
-    // `strptime` is lenient about signs and missing zeros.
+    // `strptime` also accepts signs and missing zeros. So the text is compared with the formatted date.
     (date.to_string() == text).then_some(Timestamp(start))
 }
 
@@ -76,8 +76,8 @@ pub fn bar(have: u64, need: u64, columns: usize) -> String {
     format!("{}{}", "█".repeat(full), "░".repeat(columns.saturating_sub(full)))
 }
 
-/// Makes a text from outside safe to print: characters that would move the terminal's cursor or change its colours are
-/// escaped. Line ends and tabs stay.
+/// Makes a text safe to print. Escapes the characters that would move the terminal's cursor or change its colours. Line
+/// ends and tabs stay unchanged.
 pub fn printable(text: &str) -> String {
     let text = text.replace("\r\n", "\n");
     let is_printable = |c: char| c == '\n' || c == '\t' || !c.is_control();
@@ -88,12 +88,12 @@ pub fn printable(text: &str) -> String {
     printable
 }
 
-/// Returns how many columns of a terminal a text takes.
+/// Returns the width of a text in columns of a terminal.
 pub fn display_width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
-/// Cuts a text to this width in columns, with `…` where it was cut.
+/// Cuts a text to this width in columns, and marks the cut with `…`.
 pub fn clipped(text: &str, most: usize) -> String {
     if display_width(text) <= most {
         return text.to_owned();
@@ -111,8 +111,8 @@ pub fn clipped(text: &str, most: usize) -> String {
     short
 }
 
-/// Returns the approximate width of a character: combining marks take no column, East Asian characters and emoji take
-/// two.
+/// Returns the approximate width of a character in columns. Combining marks take no column. East Asian characters and
+/// emoji take two columns.
 fn char_width(c: char) -> usize {
     match c {
         '\u{0300}'..='\u{036F}'

@@ -9,7 +9,7 @@ enum Align {
     Right,
 }
 
-/// Rows under headings.
+/// A table: rows under headings.
 ///
 /// ```text
 /// let mut table = Table::new(&["session", "messages>", "updated"]);
@@ -17,15 +17,15 @@ enum Align {
 /// show.table(&table)?;
 /// ```
 ///
-/// A heading that ends in `>` aligns its column to the right. On a terminal that is too narrow the widest column is
-/// clipped; piped output stays complete.
+/// A heading that ends in `>` aligns its column to the right. On a terminal that is too narrow, the widest columns are
+/// clipped. Piped output stays complete.
 #[derive(Debug)]
 pub struct Table {
     columns: Vec<(String, Align)>,
     rows: Vec<Vec<String>>,
 }
 
-/// Minimum width of a clipped column.
+/// Minimum width of a clipped column, in columns of the terminal.
 const MIN_WIDTH: usize = 8;
 
 impl Table {
@@ -38,12 +38,13 @@ impl Table {
         Self { columns: headings.iter().map(column).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row. Missing cells are empty; surplus cells are not shown.
+    /// Adds a row. Missing cells are empty. Surplus cells are not shown.
     pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Returns the headings and rows as lines, without trailing spaces.
+    /// Returns the headings and rows as lines, without trailing spaces. `width` is the maximum width of a line in
+    /// columns; `None` if lines may have any length.
     pub fn lines(&self, width: Option<usize>, style: Style) -> Vec<String> {
         let headings: Vec<String> = self.columns.iter().map(|(heading, _)| heading.clone()).collect();
         let widths = self.widths(width);

@@ -1,4 +1,4 @@
-//! Anthropic's Messages: two roles that alternate, each message a list of blocks.
+//! Anthropic's Messages: two roles that alternate. Each message is a list of blocks.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::{
     Complaints, Spelled, is_blank, is_picture, is_plain, objects, safe_id, str_of, unspelled, value_of,
 };
 
-/// The rules that complaints start with.
+/// The rules that complaints contain.
 pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "system must be text",
@@ -32,11 +32,11 @@ pub const RULES: &[&str] = &[
     "thinking without a signature",
     "thinking must come first",
     "thinking must not be last",
-    "a loop is entered past its thinking",
+    "a turn must begin with its thinking",
     "final text ends with whitespace",
     "more than four cache marks",
-    "a cache mark where none is taken",
-    "a longer cache mark after a shorter",
+    "a cache mark is not allowed in this block",
+    "a long cache mark after a short cache mark",
 ];
 
 const LONGEST_ID: usize = 64;
@@ -66,7 +66,7 @@ pub fn spell(list: &[Message]) -> Spelled {
                         "type": "tool_result",
                         "tool_use_id": safe_id(&result.call, LONGEST_ID),
                     });
-                    // A result may have no content, but no blank text.
+                    // A result may have no content, but it must not contain a blank text.
                     let said = |c: &&Content| !matches!(c, Content::Text { text } if is_blank(text));
                     let content = result.content.iter().filter(said).map(|content| match content {
                         Content::Text { text } => json!({ "type": "text", "text": text }),
@@ -96,8 +96,8 @@ pub fn spell(list: &[Message]) -> Spelled {
             Some(last) if last["role"] == side => {
                 if let Some(blocks) = last["content"].as_array_mut() {
                     blocks.append(&mut front);
-                    // Merged into one reply, which must begin with its reasoning. Results stay where they are, because
-                    // a wrong position is an error of the list.
+                    // Two messages were merged. A merged reply must begin with its reasoning. Results are not moved,
+                    // because a wrong position is an error of the list.
                     blocks.sort_by_key(|block| block["type"] != "thinking");
                 }
             }
@@ -120,7 +120,7 @@ fn block(media: &Media) -> Value {
     json!({ "type": if is_picture(media) { "image" } else { "document" }, "source": source })
 }
 
-/// Returns what the provider rejects in the `system` and the `messages` of this body.
+/// Returns a complaint for each error that the provider would reject in the `system` and the `messages` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     check_system(&mut out, &body["system"]);
@@ -163,7 +163,7 @@ pub fn complaints(body: &Value) -> Vec<String> {
         && is(block, "text")
         && str_of(block, "text").ends_with(char::is_whitespace)
     {
-        out.add("body", "final text ends with whitespace", "an answer begun for the model");
+        out.add("body", "final text ends with whitespace", "the last message is a reply");
     }
     out.out
 }
@@ -176,7 +176,7 @@ fn is_thinking(block: &Map<String, Value>) -> bool {
     is(block, "thinking") || is(block, "redacted_thinking")
 }
 
-/// Returns a message's blocks; a plain string counts as one block.
+/// Returns a message's blocks. A plain string counts as one block.
 fn blocks(message: &Map<String, Value>) -> Vec<Map<String, Value>> {
     match message.get("content") {
         Some(Value::String(text)) => objects(&json!([{ "type": "text", "text": text }])),
@@ -254,8 +254,8 @@ fn check_thinking(out: &mut Complaints, place: &str, blocks: &[Map<String, Value
     }
 }
 
-/// Checks that the next message answers all tool calls of a message, once each, before anything else. Only the last
-/// calls may still be open.
+/// Checks the pairs of tool calls and results around the message at `at`. The next message must begin with exactly
+/// one result for each tool call of this message. Only the last calls of the list may still be without a result.
 fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Value>>]) {
     let ids = |at: usize, kind: &str, field: &str| -> Vec<String> {
         let found = contents.get(at).into_iter().flatten().filter(|block| is(block, kind));
@@ -284,8 +284,8 @@ fn check_pairs(out: &mut Complaints, at: usize, contents: &[Vec<Map<String, Valu
     }
 }
 
-/// Checks the rules of cache markers, in the order in which the provider reads them: tools, system prompt, messages.
-/// This is a separate check because clients may break these rules themselves.
+/// Checks the rules for cache markers. The provider reads markers in this order: tools, system prompt, messages. This
+/// check is separate, because a client's own request may already break these rules.
 pub fn cache_marks(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let mut marks = Vec::new();
@@ -302,7 +302,7 @@ pub fn cache_marks(body: &Value) -> Vec<String> {
     }
     let long = |mark: &&Value| mark["ttl"] == "1h";
     if marks.iter().skip_while(long).any(|mark| long(&mark)) {
-        out.add("body", "a longer cache mark after a shorter", marks.len());
+        out.add("body", "a long cache mark after a short cache mark", marks.len());
     }
     out.out
 }
@@ -313,14 +313,14 @@ fn gather_marks(out: &mut Complaints, place: &str, block: &Map<String, Value>, m
     }
     let Some(mark) = block.get("cache_control").filter(|mark| !mark.is_null()) else { return };
     if is_thinking(block) || (is(block, "text") && is_blank(str_of(block, "text"))) {
-        out.add(place, "a cache mark where none is taken", str_of(block, "type"));
+        out.add(place, "a cache mark is not allowed in this block", str_of(block, "type"));
     }
     marks.push(mark.clone());
 }
 
-/// Checks the rule of thinking that is enabled explicitly: everything after the last user text is one turn of the
-/// assistant, including tool calls, and such a turn has no thinking at all or begins with it. Thinking that the model
-/// enables itself (`adaptive`) may begin later.
+/// Checks the rule for thinking that the request enables explicitly. All messages after the last user text are one
+/// turn of the assistant, including tool calls and results. Such a turn must contain no thinking, or begin with
+/// thinking. Thinking that the model enables itself (`adaptive`) may begin later.
 pub fn late_thinking(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
@@ -332,7 +332,7 @@ pub fn late_thinking(body: &Value) -> Vec<String> {
     let replies = (start..messages.len()).filter(|at| str_of(&messages[*at], "role") == "assistant");
     let thinks: Vec<bool> = replies.map(|at| contents[at].first().is_some_and(is_thinking)).collect();
     if thinks.first() == Some(&false) && thinks.contains(&true) {
-        out.add(format!("messages[{start}]"), "a loop is entered past its thinking", thinks.len());
+        out.add(format!("messages[{start}]"), "a turn must begin with its thinking", thinks.len());
     }
     out.out
 }

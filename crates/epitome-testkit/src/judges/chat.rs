@@ -10,7 +10,7 @@ use super::{
     safe_id, str_of, unspelled,
 };
 
-/// The rules that complaints start with.
+/// The rules that complaints contain.
 pub const RULES: &[&str] = &[
     "messages must be a list that is not empty",
     "a message must be an object",
@@ -27,12 +27,13 @@ pub const RULES: &[&str] = &[
     "id is used twice",
     "function name has letters that are not allowed",
     "arguments are not a JSON object",
-    "answers no call of the reply right before",
+    "no such call in the reply directly before",
     "is answered twice",
     "no answer before the next message",
 ];
 
-/// Maximum length of an id. The provider rejects longer ones: "Expected a string with maximum length 40".
+/// Maximum length of an id, in characters. The provider rejects a longer id: "Expected a string with maximum length
+/// 40".
 const LONGEST_ID: usize = 40;
 
 pub fn spell(list: &[Message]) -> Spelled {
@@ -101,7 +102,7 @@ fn media(media: &Media) -> Option<Value> {
     }
 }
 
-/// Returns what the provider rejects in the `messages` of this body.
+/// Returns a complaint for each error that the provider would reject in the `messages` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let messages = objects(&body["messages"]);
@@ -152,9 +153,9 @@ pub fn complaints(body: &Value) -> Vec<String> {
     out.out
 }
 
-/// Checks a stricter rule of some servers with this wire format, whose templates support one system message, at the
-/// front. The provider itself accepts system messages anywhere, so a later one stays in place. This check is for
-/// dialects of such servers, not for all lists.
+/// Checks a stricter rule, which only some servers with this wire format have: system messages must be at the start
+/// of the list. OpenAI itself accepts system messages at any position, so a later system message stays in its
+/// position. Use this check only for dialects of such servers, not for all lists.
 pub fn system_not_first(body: &Value) -> Vec<String> {
     let messages = objects(&body["messages"]);
     let is_system = |message: &Map<String, Value>| matches!(str_of(message, "role"), "system" | "developer");
@@ -171,7 +172,7 @@ fn check_content(out: &mut Complaints, place: &str, message: &Map<String, Value>
                 out.add(place, "content may be null only with tool_calls", role);
             }
         }
-        // A tool result may be empty, and so may a reply that calls a tool.
+        // A tool result may have an empty text. A reply that calls a tool may have an empty text too.
         Some(Value::String(text)) if text.is_empty() && message.contains_key("tool_calls") => {}
         Some(Value::String(text)) if role == "tool" || !is_blank(text) => {}
         Some(Value::Array(pieces)) if !pieces.is_empty() => {
@@ -218,7 +219,7 @@ fn check_call(out: &mut Complaints, place: &str, call: &Map<String, Value>, pair
     pairs.waiting.push(id.to_owned());
 }
 
-/// The calls of the newest reply and whether they were answered.
+/// The calls of the newest reply: the calls that wait for a result, and the calls that have a result.
 #[derive(Default)]
 struct Pairs {
     seen: HashSet<String>,
@@ -233,11 +234,12 @@ impl Pairs {
         } else if self.answered.iter().any(|answered| answered == id) {
             out.add(place, "is answered twice", id);
         } else {
-            out.add(place, "answers no call of the reply right before", id);
+            out.add(place, "no such call in the reply directly before", id);
         }
     }
 
-    /// Ends the batch at any other message. At the end of the list, calls may stay open.
+    /// Reports each call without a result. This function is called at each message that is not a tool result. It is
+    /// not called at the end of the list, because calls may be without a result there.
     fn close(&mut self, out: &mut Complaints, place: &str) {
         for id in self.waiting.drain(..) {
             out.add(place, "no answer before the next message", id);

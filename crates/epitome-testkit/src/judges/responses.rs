@@ -1,4 +1,4 @@
-//! OpenAI's Responses: a flat list of items; a reply consists of several items.
+//! OpenAI's Responses: a flat list of items. A reply may consist of several items.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,7 +10,7 @@ use super::{
     safe_id, str_of, unspelled,
 };
 
-/// The rules that complaints start with.
+/// The rules that complaints contain.
 pub const RULES: &[&str] = &[
     "input must be a list that is not empty",
     "unknown item",
@@ -38,7 +38,7 @@ pub fn spell(list: &[Message]) -> Spelled {
     let (mut input, mut left) = (Vec::new(), Vec::new());
     for message in list {
         let role = if message.role == Role::Peer { Role::User } else { message.role };
-        // Consecutive content is one item; a call or reasoning starts a new one.
+        // Consecutive text and media become one item. A call, a result or reasoning becomes an item of its own.
         let mut content: Vec<Value> = Vec::new();
         for part in &message.parts {
             let mut item = None;
@@ -115,7 +115,7 @@ fn media(media: &Media) -> Option<Value> {
     Some(out)
 }
 
-/// Returns what the provider rejects in the `input` of this body.
+/// Returns a complaint for each error that the provider would reject in the `input` of this body.
 pub fn complaints(body: &Value) -> Vec<String> {
     let mut out = Complaints::new(RULES);
     let items = objects(&body["input"]);
@@ -127,12 +127,12 @@ pub fn complaints(body: &Value) -> Vec<String> {
         out.add("body", "no user message", items.len());
     }
     let mut ids = HashSet::new();
-    // The position of each call, and the number of its answers so far.
+    // The position of each call in the list, and the number of its results so far.
     let mut calls: HashMap<String, (usize, u32)> = HashMap::new();
     for (at, item) in items.iter().enumerate() {
         let place = format!("input[{at}]");
         let mut kind = str_of(item, "type");
-        // A message may have no type.
+        // The item of a message may have no type.
         if !item.contains_key("type") && item.contains_key("role") {
             kind = "message";
         }
@@ -164,7 +164,7 @@ pub fn complaints(body: &Value) -> Vec<String> {
     out.out
 }
 
-/// Checks the item at this position, except for its fields.
+/// Checks the content of the item at this position. The names of the fields are not checked here.
 fn check_item(
     out: &mut Complaints,
     items: &[Map<String, Value>],
@@ -215,7 +215,7 @@ fn check_item(
     }
 }
 
-/// Returns whether a tool output is text, or a list of what a user message may contain.
+/// Returns whether a tool output is text, or a list of pieces that a user message may contain.
 fn is_output(output: &Value) -> bool {
     let allowed = |piece: &Map<String, Value>| match str_of(piece, "type") {
         "input_text" => !is_blank(str_of(piece, "text")),
@@ -225,8 +225,9 @@ fn is_output(output: &Value) -> bool {
         || (output.as_array().is_some_and(|pieces| !pieces.is_empty()) && objects(output).iter().all(allowed))
 }
 
-/// Returns where the reply begins whose calls may still be open: a sequence of the model's own items followed only by
-/// outputs. Returns the end of the list if there is none.
+/// Returns the position of the first item of the last reply, if only outputs come after the reply. The calls of such
+/// a reply may still be without an output. A reply is a sequence of items from the model. If there is no such reply,
+/// returns the length of the list.
 fn start_of_last_reply(items: &[Map<String, Value>]) -> usize {
     let kind = |at: usize| str_of(&items[at], "type");
     let own = |at: usize| {

@@ -1,9 +1,10 @@
 //! One cluster: a directory, a port, a process, and a watcher process that cleans up.
 //!
-//! Nothing of a cluster may stay behind, even if the test process is killed and cannot clean up itself. So a small
-//! shell process watches the test process: it reads from a pipe that only the test process can write to, and the pipe
-//! ends when the test process ends. Then the watcher stops the server and removes the directory. It is started before
-//! there is anything to clean up, and in its own process group, so that signals to the test process do not reach it.
+//! A cluster must be removed completely, even if the test process is killed and cannot clean up. So a small shell
+//! process, the watcher, waits for the end of the test process. The watcher reads from a pipe to which only the test
+//! process can write. When the test process ends, the pipe ends. Then the watcher stops the server and removes the
+//! directory. The watcher is started before there is anything to clean up. It has its own process group, so that
+//! signals to the test process do not reach it.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,11 +18,11 @@ use std::time::{Duration, Instant};
 
 use super::{Options, USER, free_port, new_directory, program, user};
 
-/// Timeout for starting a cluster, including recovery after it was killed, and for stopping it. It is only reached if
-/// the server hangs.
+/// Timeout for starting a server, and for stopping a server. Starting includes the recovery after the server was
+/// killed. The timeout is reached only if the server hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Cleans up after the test process has ended. `$1` is the directory.
+/// A shell script that cleans up after the test process has ended. `$1` is the cluster's directory.
 ///
 /// The process id of a killed server may belong to another process now, so the script checks whether the process was
 /// started for this directory.
@@ -43,8 +44,8 @@ for room in "$1"/room-*; do umount "$room" || umount -l "$room"; done 2>/dev/nul
 rm -rf "$1"
 "#;
 
-/// Default settings. They come first, so that a test's settings override them. Nothing is synced to disk: test data
-/// need not survive a crash.
+/// Default settings. They are written before the settings of a test, so that the settings of the test override them.
+/// The server does not sync data to disk, because test data need not survive a crash.
 const SETTINGS: &str = "
 fsync = off
 full_page_writes = off
@@ -66,7 +67,7 @@ const ACCESS: &str = "host all all 127.0.0.1/32 trust\nhost replication all 127.
 pub enum Stop {
     /// Breaks connections, and writes all data to disk.
     Fast,
-    /// Breaks everything; committed data is recovered at the next start.
+    /// Breaks connections, and writes no data to disk. The next start recovers committed data.
     Immediate,
 }
 
@@ -82,7 +83,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn make(options: &Options) -> Cluster {
-        // Found first: it may have to be installed, and the package creates the user.
+        // Finds the program first. If it must be installed, the package also creates the user that runs the server.
         program("postgres");
         let directory = new_directory();
         let mut watcher = Command::new("sh")
@@ -102,7 +103,8 @@ impl Cluster {
         for _ in 0..20 {
             match cluster.try_start() {
                 Ok(()) => return cluster,
-                // Another process took the port. The port is passed at the start, so the settings file need not change.
+                // Another process uses the port. Each start passes the port as an argument, so the settings file does
+                // not change.
                 Err(error) if error.contains("could not bind") => cluster.port = free_port(),
                 Err(error) => panic!("PostgreSQL does not start: {error}"),
             }
@@ -155,7 +157,7 @@ impl Cluster {
         self.port
     }
 
-    /// Returns the id of the main process, while it runs.
+    /// Returns the id of the server's main process. `None` if the server is stopped.
     pub(super) fn pid(&self) -> Option<u32> {
         self.server().as_ref().map(Child::id)
     }
@@ -184,7 +186,8 @@ impl Cluster {
         }
     }
 
-    /// Waits until the server accepts connections, or returns its log if it does not start.
+    /// Starts the server and waits until it accepts connections. If the server does not start, returns its log as the
+    /// error.
     fn try_start(&self) -> Result<(), String> {
         let mut server = self.server();
         assert!(server.is_none(), "PostgreSQL was started twice");
@@ -207,7 +210,7 @@ impl Cluster {
                 }
                 thread::sleep(Duration::from_millis(10));
             };
-            // Processes of a killed server are still running.
+            // If processes of a killed server are still running, the start is tried again later.
             let too_early = ended.contains("pre-existing shared memory block") || ended.contains("lock file");
             if !too_early || begun.elapsed() > LIMIT {
                 return Err(ended);
@@ -228,12 +231,12 @@ impl Cluster {
             .expect("postgres starts")
     }
 
-    /// Returns whether the server is ready: the last line of its pid file says so, unless the file is from a server
-    /// that was killed.
+    /// Returns whether the server is ready. The server writes this to its pid file. A pid file with another process
+    /// id is from a server that was killed, and is ignored.
     fn is_ready(&self, pid: u32) -> bool {
-        let error = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
-        error.lines().next() == Some(&pid.to_string())
-            && error.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+        let pid_file = fs::read_to_string(self.data().join("postmaster.pid")).unwrap_or_default();
+        pid_file.lines().next() == Some(&pid.to_string())
+            && pid_file.lines().nth(7).is_some_and(|state| state.trim() == "ready")
     }
 
     pub(super) fn stop(&self, how: Stop) {
@@ -242,7 +245,7 @@ impl Cluster {
             Stop::Immediate => "QUIT",
         };
         if let Some(mut child) = self.server().take() {
-            // The child was not reaped yet, so the process id is still valid.
+            // No code has waited for the end of the child yet, so its process id is still valid.
             crate::signal::send(signal, child.id());
             let begun = Instant::now();
             while child.try_wait().unwrap().is_none() {

@@ -7,33 +7,34 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Returns the path of a program of PostgreSQL or related to it (`postgres`, `psql`, `pgbouncer`, …); installs it if it
-/// is missing.
+/// Returns the path of a program that the tests with PostgreSQL need, such as `postgres`, `psql` or `pgbouncer`.
+/// Installs the program if it is missing.
 pub fn program(name: &str) -> PathBuf {
     static FOUND: Mutex<BTreeMap<String, PathBuf>> = Mutex::new(BTreeMap::new());
-    let mut meminfo = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(found) = meminfo.get(name).cloned().or_else(|| find(name)) {
-        meminfo.insert(name.to_owned(), found.clone());
+    let mut programs = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(found) = programs.get(name).cloned().or_else(|| find(name)) {
+        programs.insert(name.to_owned(), found.clone());
         return found;
     }
     let package = if matches!(name, "pgbouncer" | "openssl") { name } else { "postgresql" };
     let error = install(name, package);
     find(name).unwrap_or_else(|| {
         panic!(
-            "{name} is needed by this test and was not found in PATH, /usr/lib/postgresql/*/bin or by pg_config; \
-             installing the package {package} failed: {error}. Install it by hand: on Debian and Ubuntu \
-             `apt-get install {package}`, elsewhere PostgreSQL 15 or later with its client programs"
+            "this test needs the program {name}. It is not in PATH, not in /usr/lib/postgresql/*/bin, and not in the \
+             directory that pg_config reports. Installing the package {package} failed: {error}. Install it by hand: \
+             on Debian and Ubuntu with `apt-get install {package}`. On other systems, install PostgreSQL 15 or later \
+             and its client programs"
         )
     })
 }
 
-/// Returns the user and group under which PostgreSQL runs, because it refuses to run as root. `None` means the current
-/// user.
+/// Returns the ids of the user and the group that run PostgreSQL. `None` means the current user. If the current user
+/// is root, another user is needed, because PostgreSQL refuses to run as root.
 pub fn user() -> Option<(u32, u32)> {
     static USER: OnceLock<Option<(u32, u32)>> = OnceLock::new();
     *USER.get_or_init(|| {
         let ours = super::new_directory();
-        let root = fs::metadata(&ours).is_ok_and(|meminfo| meminfo.uid() == 0);
+        let root = fs::metadata(&ours).is_ok_and(|file| file.uid() == 0);
         let _ = fs::remove_dir(&ours);
         if !root {
             return None;
@@ -53,8 +54,8 @@ pub fn user() -> Option<(u32, u32)> {
     })
 }
 
-/// Finds a program, first next to the server: Debian's `/usr/bin/psql` is a script that searches for the real one on
-/// every call.
+/// Finds a program. The directory of the server is searched first, because Debian's `/usr/bin/psql` is a script that
+/// searches for the real program on every call.
 fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path: Vec<PathBuf> = std::env::split_paths(&path).collect();
@@ -70,12 +71,12 @@ fn find(name: &str) -> Option<PathBuf> {
 }
 
 fn runs(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|meminfo| meminfo.is_file() && meminfo.permissions().mode() & 0o111 != 0)
+    fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
 fn folder_of_pg_config() -> Option<PathBuf> {
-    let error = Command::new("pg_config").arg("--bindir").stdin(Stdio::null()).output().ok()?;
-    Some(PathBuf::from(String::from_utf8(error.stdout).ok()?.trim()))
+    let printed = Command::new("pg_config").arg("--bindir").stdin(Stdio::null()).output().ok()?;
+    Some(PathBuf::from(String::from_utf8(printed.stdout).ok()?.trim()))
 }
 
 /// Returns Debian's program directories, newest version first.
@@ -89,11 +90,11 @@ fn folders_of_debian() -> Vec<PathBuf> {
     versions.into_iter().rev().map(|(_, folder)| folder).collect()
 }
 
-/// Installs a Debian package, one process at a time. Returns errors as text instead of failing, because another process
-/// may have installed the package in the meantime.
+/// Installs a Debian package. Only one process installs at a time. Returns errors as text instead of panicking,
+/// because another process may have installed the package in the meantime. The text is empty if there was no error.
 fn install(name: &str, package: &str) -> String {
     let lock = std::env::temp_dir().join("epitome-tests-install.lock");
-    // Locked until the file is closed.
+    // The file stays locked until it is closed.
     let _one_at_a_time = File::options()
         .create(true)
         .append(true)

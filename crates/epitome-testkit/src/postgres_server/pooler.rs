@@ -1,7 +1,7 @@
-//! A connection pooler between nodes and a cluster, which assigns a server connection to each transaction.
+//! A connection pooler between nodes and a cluster. The pooler assigns a server connection to each transaction.
 //!
-//! Behind it, a node cannot rely on any state of its connection between two transactions: prepared statements,
-//! settings, advisory locks, `LISTEN`.
+//! With a pooler, the next transaction of a node may use another server connection. So a node cannot rely on the
+//! state of its connection: prepared statements, settings, advisory locks and `LISTEN`.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::{Database, Server, USER, free_port, new_directory, program, user};
 
-/// Runs the pooler while the test process exists, and cleans up afterwards: the input ends when the test process ends.
+/// A shell script that runs the pooler until the script's input ends, and then cleans up. The input ends when the
+/// test process ends.
 const RUN: &str = r#"
 "$1" "$2/pgbouncer.ini" >>"$2/log" 2>&1 &
 while read -r _; do :; done
@@ -31,12 +32,12 @@ pub struct Pooler {
     runner: Child,
     /// Closing this pipe makes the runner clean up.
     alive: Option<ChildStdin>,
-    /// Keeps the server alive while the pooler is in front of it.
+    /// A clone of the server. It exists so that the cluster is not removed before the pooler.
     server: Server,
 }
 
 impl Pooler {
-    /// Starts a pooler with `connections` to each database, for any number of nodes.
+    /// Starts a pooler that opens at most `connections` connections to each database, for any number of nodes.
     pub fn to(server: &Server, connections: usize) -> Pooler {
         Pooler::with(server, &format!("default_pool_size = {connections}"))
     }
@@ -95,7 +96,7 @@ impl Pooler {
         fs::write(directory.join("pgbouncer.ini"), settings).unwrap();
         let mut runner = Command::new("sh");
         runner.args(["-c", RUN, "sh"]).arg(bouncer).arg(&directory).current_dir("/").process_group(0);
-        // PgBouncer refuses to run as root, as the server does.
+        // Like the server, PgBouncer refuses to run as root.
         if let Some((user, group)) = user() {
             chown(&directory, Some(user), Some(group)).unwrap();
             runner.uid(user).gid(group);
@@ -111,7 +112,7 @@ impl Pooler {
         Pooler { address, directory, runner, alive, server: server.clone() }
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address on which the pooler listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -121,7 +122,7 @@ impl Pooler {
         database.url_by(self.address)
     }
 
-    /// Returns its log.
+    /// Returns the log of the pooler.
     pub fn log(&self) -> String {
         fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }

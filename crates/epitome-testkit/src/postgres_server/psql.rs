@@ -31,7 +31,8 @@ pub(super) fn run(address: SocketAddr, database: &str, sql: &str) -> Result<Stri
     }
 }
 
-/// A connection that stays open with its locks. Dropping it closes the connection and rolls back.
+/// A connection that stays open and keeps its locks. Dropping this value closes the connection, which rolls back its
+/// transaction.
 #[derive(Debug)]
 pub struct LockHolder {
     psql: Child,
@@ -62,7 +63,8 @@ impl LockHolder {
 
     fn try_also(&mut self, sql: &str) -> bool {
         let Some(input) = &mut self.input else { return false };
-        // If `psql` could not connect, the write fails too; then the missing answer shows it.
+        // If `psql` could not connect, the write may fail. The error is ignored, because the missing answer also
+        // shows the failure.
         let _ = writeln!(input, "{sql};\n\\echo it-was-done").and_then(|()| input.flush());
         self.output.by_ref().lines().map_while(Result::ok).any(|line| line == "it-was-done")
     }
@@ -70,7 +72,8 @@ impl LockHolder {
 
 impl Drop for LockHolder {
     fn drop(&mut self) {
-        // `psql` ends at the end of its input, but may not notice it if the server is gone.
+        // `psql` ends when its input ends. If the server is gone, `psql` may not notice the end of its input, so it
+        // is killed.
         drop(self.input.take());
         let _ = self.psql.kill();
         let _ = self.psql.wait();

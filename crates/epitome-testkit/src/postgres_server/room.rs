@@ -1,8 +1,8 @@
-//! A database on a disk that is soon full.
+//! A database on a small disk, which a test can fill quickly.
 //!
-//! Its files are on an in-memory file system of the requested size. Only its tables are there: a server that cannot
-//! write its own log stops completely, which is another test. If mounting is not permitted, the size of the server's
-//! files is limited instead, which the server reports in the same way.
+//! The tables of the database are on an in-memory file system of the requested size. The server's own log is on
+//! another file system, because a server that cannot write its log stops completely. If mounting is not permitted,
+//! the size of the server's files is limited instead. The server reports both limits in the same way.
 
 use std::ops::Deref;
 use std::os::unix::fs::DirBuilderExt;
@@ -14,14 +14,14 @@ use super::{Database, Server, random, user};
 #[derive(Debug)]
 pub struct Small {
     database: Database,
-    /// The directory of its files, unless mounting was not permitted.
+    /// The directory of the mounted file system. `None` if mounting was not permitted.
     mounted: Option<String>,
 }
 
-/// Smallest possible file size limit in bytes: the server creates files of this size for its log.
+/// Smallest possible file size limit, in bytes. The server creates files of this size for its log.
 const LOG_FILE: u64 = 16 << 20;
 
-/// Runs a program, and returns its output, or its errors if it failed.
+/// Runs a program and returns its output. If the program failed, returns the errors that it printed.
 fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
     let done =
         Command::new(program).args(arguments).output().map_err(|error| format!("{program}: {error}"))?;
@@ -34,8 +34,8 @@ fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
 }
 
 impl Server {
-    /// Creates an empty database with this much disk space, in bytes. Only for a test's own cluster: other databases in
-    /// it may be limited, too.
+    /// Creates an empty database whose disk has this size, in bytes. Use only a cluster from [`Server::own`], because
+    /// the limit may also apply to the other databases of the cluster.
     pub fn small_disk(&self, bytes: u64) -> Small {
         let name = format!("small_{:016x}", random());
         // The watcher unmounts directories with this prefix.
@@ -53,7 +53,8 @@ impl Server {
             }
             Err(error) => {
                 eprintln!("{error}: limiting the file size instead");
-                // Half a page more, so that the last page is written partially, as on a full disk.
+                // The limit includes half a page more, so that the last page is written only partially, as on a full
+                // disk.
                 let limit = (bytes.max(LOG_FILE) / 8_192 + 1) * 8_192 + 4_096;
                 self.limit_files(&format!("{limit}:"));
                 Small { database: self.database(), mounted: None }
@@ -61,13 +62,14 @@ impl Server {
         }
     }
 
-    /// Limits the size of files, for the server and all its processes.
+    /// Limits the size of the files that the server and all its processes may write.
     fn limit_files(&self, limit: &str) {
         let first = self.cluster.pid().expect("it runs");
         let others = self.psql("SELECT pid FROM pg_stat_activity");
         for pid in others.lines().chain([first.to_string().as_str()]) {
             let error = run("prlimit", &["--pid", pid, &format!("--fsize={limit}")]);
-            // The process of the query itself has ended by now.
+            // The list of processes also contains the process of the query itself. That process has ended, so only an
+            // error for the main process counts.
             assert!(
                 error.is_ok() || pid != first.to_string(),
                 "{error:?}; prlimit is in the package util-linux"
@@ -77,7 +79,7 @@ impl Server {
 }
 
 impl Small {
-    /// Removes the limit.
+    /// Raises or removes the limit, so that the database has enough space again.
     pub fn make_room(&self) {
         match &self.mounted {
             Some(room) => run("mount", &["-o", "remount,size=1g", room]).map(|_| ()).unwrap(),

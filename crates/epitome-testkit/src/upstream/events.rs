@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 /// Approximate size of one piece of a text, in bytes.
 const PIECE: usize = 24;
 
-/// Returns the events of this answer. OpenAI's chat format contains token counts only on request (`counts`).
+/// Returns the events of this answer. In OpenAI's chat format, the events contain token counts only if `counts` is
+/// true.
 pub fn stream_events(dialect: Dialect, whole: &Value, counts: bool) -> Vec<String> {
     match dialect.name() {
         "anthropic" => anthropic(whole),
@@ -70,7 +71,7 @@ fn chat(whole: &Value, counts: bool) -> Vec<String> {
     out
 }
 
-/// Events with a name, as in two of the wire formats.
+/// Collects events that have a name. Two of the three wire formats use names.
 #[derive(Default)]
 struct Named {
     out: Vec<String>,

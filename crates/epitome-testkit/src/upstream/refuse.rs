@@ -1,20 +1,25 @@
-//! Decides what requests are rejected for, and words the rejections like the providers.
+//! Decides whether a request is rejected, and writes the rejection in the same words as the provider.
 //!
-//! The rules are those of [`crate::judges`], which are independent of the code under test, and a few more for whole
-//! requests: no unknown field, no call without its result, no assistant message at the end for Anthropic, and no more
-//! cache markers than allowed.
+//! The rules of [`crate::judges`], which are independent of the code under test, apply first. Whole requests have a
+//! few more rules:
+//!
+//! - no unknown field
+//! - no call without its result
+//! - for Anthropic, no assistant message at the end
+//! - for Anthropic, no more than four cache markers
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
 use crate::judges;
 
-/// Why a request was rejected.
+/// The reason why a request was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// The request is invalid.
     Shape(String),
-    /// The input is larger than the provider accepts; the error may contain the limit.
+    /// The input is larger than the provider accepts. `input` is its size in tokens. `window` is the limit in the
+    /// error, in tokens; `None` if the error contains no limit.
     TooLong { input: u64, window: Option<u64> },
 }
 
@@ -80,7 +85,7 @@ const ANTHROPIC: &[&str] = &[
 /// Maximum number of cache markers in one request to Anthropic.
 const MAX_MARKS: usize = 4;
 
-/// Returns the first error in a request, except for its size.
+/// Returns the first error in a request. The size of the request is not checked. `None` if there is no error.
 pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     let Some(fields) = body.as_object() else { return Some("the body is no JSON object".to_owned()) };
     let allowed = match dialect.name() {
@@ -94,7 +99,9 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     if body["model"].as_str().is_none_or(str::is_empty) {
         return Some("model: required".to_owned());
     }
-    // Calls may be open at the end of a list, but not of a request. A message after the list reveals open calls.
+    // At the end of a list, a call may have no result yet. At the end of a request, every call must have its result.
+    // So the checks are also made with one more message at the end, because they then report each call without a
+    // result.
     let mut closed = body.clone();
     let mut errors = match dialect.name() {
         "anthropic" => {
@@ -116,7 +123,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
             errors
         }
         "responses" => {
-            // The earlier items are stored by the provider, so pairs cannot be checked here.
+            // The provider stores the earlier items, so pairs of calls and results cannot be checked here.
             if body["input"].is_string()
                 || ["previous_response_id", "conversation"].iter().any(|at| !body[at].is_null())
             {
@@ -138,7 +145,7 @@ pub fn shape(dialect: Dialect, body: &Value) -> Option<String> {
     if errors.is_empty() { None } else { Some(errors.swap_remove(0)) }
 }
 
-/// Returns the number of cache markers, at any depth.
+/// Returns the number of cache markers in a value, at any depth.
 fn marks(value: &Value) -> usize {
     match value {
         Value::Array(items) => items.iter().map(marks).sum(),

@@ -1,12 +1,13 @@
-//! The answers of the imitated model: an agent's work, the same in every run.
+//! The answers of the imitated model. They look like the work of an agent, and are the same in every run.
 //!
-//! The turns have different lengths, with one tool call or several in parallel, and with reasoning in none of the
-//! replies, in all, in the first, or in every other. Each turn ends with text.
+//! The turns have different lengths. A reply contains one tool call or several parallel tool calls. In some turns no
+//! reply contains reasoning; in other turns every reply, only the first reply, or every second reply contains
+//! reasoning. Each turn ends with text.
 
 use epitome::dialect::Dialect;
 use serde_json::{Value, json};
 
-/// How a question begins that is answered from what the list still contains.
+/// The beginning of a question about the facts. The answer contains the facts that the list still contains.
 pub const RECALL: &str = "Recall";
 
 /// The creation time of all answers, in seconds since 1970.
@@ -34,7 +35,7 @@ pub struct ScriptedReply {
 }
 
 impl Script {
-    /// Returns the next answer; without tools it contains only text.
+    /// Returns the next answer. If `tools` is false, the answer contains only text.
     pub fn next(&mut self, tools: bool) -> ScriptedReply {
         self.said += 1;
         if !tools {
@@ -81,7 +82,7 @@ impl Script {
     }
 }
 
-/// Returns an answer that contains the facts found in the texts.
+/// Returns an answer that contains the facts that occur in the texts.
 pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> ScriptedReply {
     let answer = facts.iter().map(|(name, fact)| {
         let found = texts.iter().any(|text| text.contains(fact));
@@ -90,7 +91,8 @@ pub fn recalled(texts: &[&str], facts: &[(&str, &str)]) -> ScriptedReply {
     ScriptedReply { words: answer.collect::<Vec<_>>().join("\n"), ..ScriptedReply::default() }
 }
 
-/// Returns a summary like that of a careful model: each fact found in the texts, and their size.
+/// Returns a summary as a careful model would write it. The summary contains each fact that occurs in the texts, and
+/// the size of the texts in bytes.
 pub fn summary(texts: &[&str], facts: &[(&str, &str)]) -> ScriptedReply {
     let shown = facts.iter().filter(|(_, fact)| texts.iter().any(|text| text.contains(fact)));
     let mut lines: Vec<String> = shown.map(|(name, fact)| format!("- {name}: {fact}")).collect();

@@ -48,7 +48,7 @@ enum SendResult {
 
 struct Caller<'a> {
     socket: &'a mut TcpStream,
-    /// Bytes that it sent after the request.
+    /// Bytes that the caller sent after the request.
     bytes: &'a mut Vec<u8>,
 }
 
@@ -125,7 +125,7 @@ impl Caller<'_> {
         if self.socket.write_all(bytes).await.is_ok() { SendResult::All } else { SendResult::Gone }
     }
 
-    /// Waits for this time. Returns false if the caller disconnects before.
+    /// Waits for this duration. Returns false if the caller disconnects before the end of the duration.
     async fn waits(&mut self, time: Duration) -> bool {
         tokio::select! {
             () = tokio::time::sleep(time) => true,
@@ -144,7 +144,8 @@ impl Caller<'_> {
     }
 }
 
-/// Reads one request; later bytes stay in `bytes`.
+/// Reads one request. Bytes after the request stay in `bytes`. `None` if the caller disconnected or the request is
+/// invalid.
 async fn read(socket: &mut TcpStream, bytes: &mut Vec<u8>) -> Option<Seen> {
     let mut from = 0;
     let head = loop {

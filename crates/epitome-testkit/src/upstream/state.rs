@@ -12,14 +12,14 @@ use super::script::{self, Script};
 use super::tally::{Cache, Tally, texts};
 use super::{Behavior, Manner, Seen};
 
-/// How the prompt of Epitome's summarizers begins.
+/// The beginning of the prompt of Epitome's summarizers.
 const RECORD: &str = "You keep the record of a conversation";
 
 /// The answer to send.
 pub struct Answer {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
-    /// The body; for a stream, each piece is sent separately.
+    /// The pieces of the body. In a stream, each piece is sent separately.
     pub pieces: Vec<Vec<u8>>,
     pub streams: bool,
 }
@@ -34,10 +34,10 @@ pub struct UpstreamState {
     pub refused: Vec<Refusal>,
     /// Number of rejected requests that were sent again unchanged.
     pub repeated: usize,
-    /// Number of requests, except from summarizers.
+    /// Number of requests, not including requests from summarizers.
     pub requests: usize,
     pub summaries: usize,
-    /// Number of requests that did not continue the previous one.
+    /// Number of requests that did not begin with the whole previous request.
     pub restarted: usize,
     /// Number of requests without a required text.
     pub without_required_text: usize,
@@ -47,7 +47,7 @@ pub struct UpstreamState {
     memory: Memory,
 }
 
-/// Facts about earlier requests.
+/// Information about earlier requests.
 #[derive(Default)]
 struct Memory {
     /// Number of requests since the last rejection by `grumbles`.
@@ -78,7 +78,8 @@ impl UpstreamState {
         }
     }
 
-    /// Returns the behavior for a request: from its header, or the next one in the queue.
+    /// Returns the behavior for a request: from the header `x-act`, else from the queue, else the behavior for all
+    /// requests. `None` means a normal answer.
     pub fn act(&mut self, seen: &Seen) -> Option<Behavior> {
         match seen.header("x-act") {
             Some(act) => Behavior::of(act),
@@ -225,7 +226,7 @@ impl UpstreamState {
         grumbles.then_some(Refusal::TooLong { input, window: None })
     }
 
-    /// Answers other requests: the list of models, a token count, or an echo.
+    /// Answers other requests with the list of models, with a token count, or with an echo.
     fn elsewhere(&self, seen: &Seen) -> Answer {
         let body = match (seen.method.as_str(), seen.route()) {
             ("GET", "/v1/models") => {

@@ -1,7 +1,8 @@
 //! Counts the tokens of a request, and simulates a prompt cache.
 //!
-//! A request is counted message by message: first its tools, then its instructions, then the list. The cache contains
-//! whole messages, and only prefixes of earlier requests. It ignores cache markers.
+//! Tokens are counted in this order: first the tools of a request, then its instructions, then each message. The
+//! cache contains prefixes of earlier requests. Each prefix ends at the end of a message. The cache ignores cache
+//! markers.
 
 use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,7 +15,7 @@ const FLOOR: u64 = 1_024;
 /// The token counts of a request.
 #[derive(Debug, Default)]
 pub struct Tally {
-    /// For each message: the hash of the request up to it, and the tokens up to it.
+    /// For each message: the hash and the token count of the request up to the end of this message.
     prefixes: Vec<(u64, u64)>,
 }
 
@@ -40,7 +41,7 @@ impl Tally {
         self.prefixes.last().map_or(0, |(_, tokens)| *tokens)
     }
 
-    /// Returns whether the request begins with all of the other one.
+    /// Returns whether this request begins with the whole request `before`.
     pub fn continues(&self, before: &Self) -> bool {
         let end = before.prefixes.len();
         end == 0
@@ -54,7 +55,8 @@ impl Tally {
 pub struct Cache(HashSet<u64>);
 
 impl Cache {
-    /// Returns how many tokens of a request are in the cache, and adds the whole request to the cache.
+    /// Returns the number of tokens of a request that are in the cache, and adds the whole request to the cache. The
+    /// result is 0 if it would be less than [`FLOOR`].
     pub fn read(&mut self, tally: &Tally) -> u64 {
         let cached = tally.prefixes.iter().rev().find(|(hash, _)| self.0.contains(hash));
         let cached = cached.map_or(0, |(_, tokens)| *tokens);

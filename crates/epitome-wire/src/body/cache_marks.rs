@@ -1,13 +1,15 @@
-//! Moves cache marks of removed messages to the summary that replaces them.
+//! Moves the cache marks of removed messages to the summary that replaces these messages.
 //!
-//! With a mark a client requests that the provider caches the history up to that position. If marked messages are
-//! removed, the summary that replaces them gets one mark, however many they had. No other mark is ever added.
-//! So a request never has more marks than it was received with, and stays within the provider's limit. The
-//! marks on remaining messages are preserved.
+//! A cache mark is the field `cache_control`. With a mark, a client requests that the provider caches the
+//! history up to the position of the mark. If messages with marks are removed, the summary gets one mark,
+//! however many marks the removed messages had. No other mark is added. So the outgoing request never has more
+//! marks than the received request, and stays within the provider's limit. The marks on remaining messages
+//! stay.
 //!
-//! Providers require that marks with a long lifetime come before marks with a short one. The summary's mark
-//! gets the longest lifetime that its position allows. A result may have been moved to its call together with
-//! its mark, so long marks after a short one become short.
+//! Providers require that marks with a long lifetime come before marks with a short lifetime. The summary's
+//! mark gets a long lifetime if two conditions are met: all marks before the summary are long, and a removed
+//! mark or a later mark is long. A result may have been moved to its call together with its mark. So a long
+//! mark may come after a short mark. Such a long mark is replaced with a short mark.
 
 use std::borrow::Cow;
 
@@ -16,16 +18,16 @@ use crate::raw::{self, RawFields, apply_edits};
 
 const MARK: &str = "cache_control";
 
-/// The short-lived mark, used if the request contains none that can be reused.
+/// A mark with a short lifetime. It is used if the received request contains no mark that can be copied.
 const SHORT: &str = r#"{"type":"ephemeral"}"#;
 
-/// Returns whether the text may contain marks: a quick check.
+/// Checks quickly whether the text may contain marks. The result may be true for a text without marks.
 fn may_be_in(text: &str) -> bool {
     text.contains(MARK)
 }
 
-/// Adds a mark to the summary at index `summary` of the outgoing messages, if marks were removed with the
-/// messages it replaces.
+/// Adds a mark to the summary if marks were removed together with messages. `sent` are the outgoing messages or
+/// blocks. `summary` is the index of the summary in `sent`; `None` if `sent` contains no new summary.
 pub(super) fn move_to_summary(body: &Body, sent: &mut [&mut Cow<'_, str>], summary: Option<usize>) {
     let Some(summary) = summary.filter(|_| may_be_in(&body.text)) else { return };
     let about = body.dialect.0.about();
@@ -44,9 +46,9 @@ pub(super) fn move_to_summary(body: &Body, sent: &mut [&mut Cow<'_, str>], summa
     }
 }
 
-/// Returns the mark for a summary. `received` are the received messages or blocks, `sent` the outgoing ones,
-/// and `summary` is the index of the summary in `sent`. `None` if no mark was removed or the summary already
-/// has one.
+/// Returns the mark for a summary. `received` are the received messages or blocks, and `sent` are the outgoing
+/// messages or blocks. `summary` is the index of the summary in `sent`. `None` if no mark was removed, or if
+/// the summary already has a mark.
 fn summary_mark<'a>(
     received: impl IntoIterator<Item = &'a str>,
     sent: &[&'a str],
@@ -68,8 +70,9 @@ fn summary_mark<'a>(
     Some(reused.unwrap_or(SHORT).to_owned())
 }
 
-/// Shortens the lifetimes of marks in a message or block that come after a short-lived mark. `after_short` says
-/// whether such a mark came before, and is updated. Returns `None` if nothing changes.
+/// Gives a short lifetime to each mark in this text that comes after a mark with a short lifetime. The text is
+/// a message or a block. `after_short` says whether an earlier text contained a mark with a short lifetime, and
+/// is updated. Returns `None` if nothing changes.
 pub(super) fn shorten_after_short(text: &str, after_short: &mut bool) -> Option<String> {
     let mut edits = Vec::new();
     for mark in marks_in(text) {
@@ -81,8 +84,8 @@ pub(super) fn shorten_after_short(text: &str, after_short: &mut bool) -> Option<
     (!edits.is_empty()).then(|| apply_edits(text, edits))
 }
 
-/// Returns a message with this mark on its last piece. Content that is a string becomes a list with one piece
-/// of this kind.
+/// Returns a message with this mark on its last content piece. Content that is a string becomes a list with one
+/// piece of the type `kind`.
 fn message_with_mark(item: &str, kind: &str, mark: &str) -> String {
     let Some(content) = RawFields::of(item).get("content") else { return item.to_owned() };
     let mut pieces = raw::blocks(content, kind);
@@ -106,7 +109,8 @@ fn collect_marks<'a>(text: &'a str, out: &mut Vec<&'a str>) {
         return raw::items(text).into_iter().for_each(|item| collect_marks(item, out));
     }
     let fields = RawFields::of(text);
-    // Results contain blocks, and so do some documents. In other fields, `cache_control` is the client's data.
+    // Tool results and some documents contain blocks, which may have marks. In other inner fields,
+    // `cache_control` is the client's data and not a mark.
     for inside in ["content", "source"] {
         if let Some(inside) = fields.get(inside).filter(|inside| inside.starts_with(['[', '{'])) {
             collect_marks(inside, out);

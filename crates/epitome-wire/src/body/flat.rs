@@ -1,6 +1,6 @@
-//! Writes a flat list and the request around it.
+//! Writes a request whose list is flat: messages of one role may follow each other.
 //!
-//! [`super::writer`] decides how each message is written.
+//! [`super::writer`] decides whether each message is written as received or is encoded.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +14,7 @@ use super::{Body, OwnFields, cache_marks};
 use crate::flags;
 use crate::raw::{self, FLAGS_FIELD, RawFields, apply_edits};
 
-/// Returns the request with these messages in one flat list.
+/// Returns the request with these messages in its list.
 pub(super) fn rewrite(body: &Body, messages: &[Message], own_fields: OwnFields) -> String {
     let mut writer = Writer::new(body);
     let (mut texts, mut summary) = (Vec::new(), None);
@@ -31,7 +31,7 @@ pub(super) fn rewrite(body: &Body, messages: &[Message], own_fields: OwnFields) 
     apply_edits(&body.text, vec![(body.list.clone(), list(body, &texts))])
 }
 
-/// Returns whether the message is a summary that was not in the request.
+/// Returns whether the message is a summary that was not in the received request.
 pub(super) fn is_new_summary(body: &Body, message: &Message) -> bool {
     body.origin(message.seq).is_none() && view::recognise(message).is_some()
 }
@@ -46,9 +46,10 @@ pub(super) fn list(body: &Body, texts: &[Cow<'_, str>]) -> String {
     format!("[{}]", texts.join(","))
 }
 
-/// Returns the messages, and those from which nothing could be read if their neighbours are still there. The
-/// core removes messages without content. But if a client sent a message of a type unknown here, its provider
-/// expects it.
+/// Returns these messages, and adds the received messages of unknown types again. Such a message seems to be
+/// empty, because no content was read from it, and `epitome_core` removes empty messages. But the client sent
+/// the message, so the provider expects it. The message is added only if the messages directly before and after
+/// it are in the list.
 pub(super) fn with_unread<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'a Message> {
     let is_unread =
         |message: &&Message| matches!(message.parts.as_slice(), [Part::Text { text }] if text.is_empty());
@@ -67,10 +68,11 @@ pub(super) fn with_unread<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'
         let first = message.seq.saturating_add(1);
         let unread = (first..).map_while(|seq| body.message(seq).filter(is_unread));
         let unread: Vec<&Message> = unread.take_while(|unread| next != Some(unread.seq)).collect();
-        // If the message after them was removed, they belong to the removed messages.
+        // If the message after the unread messages was removed, the unread messages were removed together with
+        // it.
         let after = unread.last().map_or(first, |last| last.seq.saturating_add(1));
         let is_adjacent = next.map_or_else(|| body.message(after).is_none(), |next| next == after);
-        // Between a call and its result no other message is allowed.
+        // No user or assistant message may come between a call and its result.
         if is_adjacent && (open.is_empty() || unread.iter().all(|unread| is_neutral(body, unread))) {
             out.extend(unread);
         }
@@ -78,14 +80,15 @@ pub(super) fn with_unread<'a>(body: &'a Body, messages: &'a [Message]) -> Vec<&'
     out
 }
 
-/// Returns whether the message is neither the user's nor the assistant's.
+/// Returns whether the message is neither a user message nor an assistant message.
 fn is_neutral(body: &Body, message: &Message) -> bool {
     let items = body.origin(message.seq).map(|origin| origin.items.clone()).unwrap_or_default();
     let mut texts = body.texts(items).peekable();
     texts.peek().is_some() && texts.all(|item| body.dialect.0.is_neutral(item))
 }
 
-/// Removes Epitome's flags from a wire message, and from its blocks if `in_blocks`.
+/// Removes Epitome's flags from a wire message. If `in_blocks` is true, also removes them from the message's
+/// blocks.
 pub(super) fn without_flags(item: Cow<'_, str>, in_blocks: bool) -> Cow<'_, str> {
     if !raw::may_have_flags(&item) {
         return item;
@@ -95,7 +98,7 @@ pub(super) fn without_flags(item: Cow<'_, str>, in_blocks: bool) -> Cow<'_, str>
     raw::remove_field(&apply_edits(&item, edits.into_iter().collect()), FLAGS_FIELD).into_owned().into()
 }
 
-/// Removes Epitome's flags from a list of blocks. Anything else is returned unchanged.
+/// Removes Epitome's flags from a list of blocks. Content that is not a list is returned unchanged.
 pub(super) fn blocks_without_flags(content: &str) -> String {
     if !raw::may_have_flags(content) {
         return content.to_owned();
@@ -106,14 +109,14 @@ pub(super) fn blocks_without_flags(content: &str) -> String {
     apply_edits(content, edits.collect())
 }
 
-/// Writes a message's current flags to its wire messages, or removes them.
+/// Writes a message's current flags to its wire messages. [`OwnFields::Strip`] removes all flags instead.
 pub(super) fn with_flags<'a>(
     texts: Vec<Cow<'a, str>>,
     message: &Message,
     own_fields: OwnFields,
 ) -> Vec<Cow<'a, str>> {
     if own_fields == OwnFields::Strip {
-        // Blocks with flags do not occur here.
+        // In a flat list, blocks have no flags of their own.
         return texts.into_iter().map(|text| without_flags(text, false)).collect();
     }
     if !(message.pinned || message.skip || texts.iter().any(|text| raw::may_have_flags(text))) {

@@ -13,7 +13,7 @@ use crate::raw::{self, RawFields};
 use crate::reader::{continues_reply, invalid_json, join_reply, list_types, parse_json};
 use crate::{Dialect, DialectError, blank_if_nothing, field};
 
-/// Reads a body. If `dialect` is `None`, it is detected from the shape.
+/// Reads a body. If `dialect` is `None`, the dialect is detected from the body's shape.
 pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, DialectError> {
     let first = text.trim_start().chars().next();
     let members = |text| serde_json::from_str::<RawFields<'_>>(text).map_err(|error| invalid_json(&error));
@@ -53,7 +53,6 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
         system: None,
         messages: Vec::new(),
         origins: Vec::new(),
-        // The type of an item that refers to messages stored at the provider.
         reference: values.iter().find_map(|value| {
             dialect.0.about().remote_history_items.iter().copied().find(|name| *name == kind(value))
         }),
@@ -76,7 +75,8 @@ pub(super) fn body(text: &str, dialect: Option<Dialect>) -> Result<Body, Dialect
     Ok(body)
 }
 
-/// Returns the field with this name. It must not occur twice, because it would be unclear which one applies.
+/// Returns the value of the field with this name. Fails if the field occurs twice, because it would be unclear
+/// which value applies. `None` if the field is missing.
 fn unique_field<'a>(fields: &RawFields<'a>, name: &str) -> Result<Option<&'a str>, DialectError> {
     let mut values = fields.0.iter().filter(|(key, _)| key == name).map(|(_, text)| *text);
     match (values.next(), values.next()) {
@@ -85,7 +85,8 @@ fn unique_field<'a>(fields: &RawFields<'a>, name: &str) -> Result<Option<&'a str
     }
 }
 
-/// Returns the system prompt from its own field, as a wire message.
+/// Returns the system prompt from the request's system field, as a wire message. `None` if there is no such
+/// field.
 fn system_message(dialect: Dialect, fields: &RawFields<'_>) -> Result<Option<String>, DialectError> {
     let Some(system) = dialect.0.about().system_field else { return Ok(None) };
     let value = unique_field(fields, system.name)?.filter(|text| *text != "null");
@@ -114,11 +115,12 @@ fn detect(fields: Option<&RawFields<'_>>, key: &str, values: &[Value]) -> Dialec
     by_fields(RequestHint::Certain)
         .or_else(|| values.iter().find_map(Dialect::detect))
         .or_else(|| by_fields(RequestHint::Likely))
-        // The messages contain only text, which all formats write in the same way.
+        // Without a hint, the messages contain only text, and all formats write text in the same way.
         .unwrap_or(Dialect::OPENAI)
 }
 
-/// Reads one wire message, and adds the message or the merged messages in it to the body.
+/// Reads one wire message and adds it to the body. If it was merged from several messages, adds each of these
+/// messages.
 fn add_messages(body: &mut Body, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
     let message = body.dialect.read_message(wire)?;
     if let Some(merged) = body.dialect.0.split(&message, wire)? {

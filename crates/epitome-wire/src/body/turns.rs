@@ -1,8 +1,10 @@
-//! Writes a list of two alternating sides with a separate system prompt, as Anthropic requires.
+//! Writes a list in which user and assistant messages alternate, with a separate system prompt, as Anthropic
+//! requires.
 //!
-//! Consecutive messages of one side become one message of blocks. If their flags differ, each block carries its
-//! own flags, so that a pin does not spread to the other merged messages. When the body is read again, such a
-//! message is split.
+//! Consecutive messages of the same side (user or assistant) are merged into one message, which is a list of
+//! blocks. If the flags of the merged messages differ, each block has its own flags. So the flag `pinned` of
+//! one message does not apply to the messages that are merged with it. When the request is read again, the
+//! merged message is split.
 
 use std::borrow::Cow;
 
@@ -16,7 +18,7 @@ use crate::fit::{LATER_SYSTEM_PREFIX, opening_message};
 use crate::flags;
 use crate::raw::{self, FLAGS_FIELD, RawFields, apply_edits};
 
-/// Encodes a part as a block.
+/// A function that encodes a message part as a block.
 type EncodeBlock = fn(&Part) -> Value;
 
 /// The two flags of a message: pinned and skip.
@@ -28,7 +30,7 @@ struct Block<'a> {
     text: Cow<'a, str>,
     flags: Flags,
     kind: BlockKind,
-    /// Whether it belongs to a new summary.
+    /// Whether the block belongs to a summary that was not in the received request.
     is_summary: bool,
 }
 
@@ -44,7 +46,7 @@ enum BlockKind {
 struct Turn<'a> {
     side: &'static str,
     blocks: Vec<Block<'a>>,
-    /// The messages merged into it.
+    /// The messages that were merged into this turn.
     messages: Vec<&'a Message>,
 }
 
@@ -61,7 +63,7 @@ pub(super) fn rewrite(
     for message in with_unread(body, messages) {
         let origin = body.origin(message.seq);
         let has_turns = turns.iter().any(|turn| turn.side != "system");
-        // A summary can be a system message if the caller requests it.
+        // A summary is a system message if the caller requests this role.
         let in_system =
             message.role.is_system() && (!has_turns || origin.is_none_or(Origin::is_system_field));
         let mut blocks = blocks(&mut writer, message, in_system, encode);
@@ -81,13 +83,13 @@ pub(super) fn rewrite(
         match turns.last_mut() {
             Some(turn) if turn.side == side && !in_system => turn.join(blocks, message),
             _ => {
-                // In a bare list, system messages come before all others.
+                // In a bare list, system messages come before all other messages.
                 let at = turns.iter().take_while(|turn| !in_system || turn.side == "system").count();
                 turns.insert(at, Turn { side, blocks, messages: vec![message] });
             }
         }
     }
-    // The first message must be the user's.
+    // The first message must be a user message.
     let first = turns.iter().take_while(|turn| turn.side == "system").count();
     let lacks_user = turns.get(first).is_none_or(|turn| turn.side == "assistant");
     if lacks_user && !(turns.is_empty() && system.is_empty()) {
@@ -117,7 +119,8 @@ pub(super) fn rewrite(
     with_turns(body, &texts, system, own_fields)
 }
 
-/// Returns the request with this list and this system prompt; `None` leaves the original system prompt.
+/// Returns the request with these turns as its list, and with this system prompt. If `system` is `None`, the
+/// received system prompt stays.
 fn with_turns(
     body: &Body,
     turns: &[Cow<'_, str>],
@@ -125,7 +128,8 @@ fn with_turns(
     own_fields: OwnFields,
 ) -> String {
     let request = apply_edits(&body.text, vec![(body.list.clone(), list(body, turns))]);
-    let received = body.field("system").unwrap_or("null");
+    let Some(field) = body.dialect.0.about().system_field else { return request };
+    let received = body.field(field.name).unwrap_or("null");
     let text = match system {
         None if own_fields == OwnFields::Strip => blocks_without_flags(received),
         None => received.to_owned(),
@@ -137,8 +141,8 @@ fn with_turns(
     };
     match text.as_str() {
         text if text == received => request,
-        "null" => raw::remove_field(&request, "system").into_owned(),
-        text => raw::set_field(&request, "system", text),
+        "null" => raw::remove_field(&request, field.name).into_owned(),
+        text => raw::set_field(&request, field.name, text),
     }
 }
 
@@ -181,7 +185,8 @@ fn blocks<'a>(
     out
 }
 
-/// Writes a later system message as a note, because the format has no system messages in the list.
+/// Writes a part of a system message that comes later in the list. Its text is marked as a note, because the
+/// format does not allow system messages in the list.
 fn note(part: &Part, encode: EncodeBlock) -> Value {
     match part {
         Part::Text { text } => encode(&Part::text(format!("{LATER_SYSTEM_PREFIX}{text}"))),
@@ -198,14 +203,16 @@ fn kind_of(block: &str) -> BlockKind {
     }
 }
 
-/// Returns the JSON field for these flags; `None` if no flag is set.
+/// Returns the JSON object that contains these flags. `None` if no flag is set.
 fn flags_json(flags: Flags) -> Option<String> {
     let set = flags::to_fields(flags);
     (!set.is_empty()).then(|| Value::Object(set).to_string())
 }
 
 impl Block<'_> {
-    /// Returns the block's JSON. It has its flags if they stay on messages and the whole turn does not have them.
+    /// Returns the block's JSON. If all blocks of the turn have the same flags, `of_turn` contains these flags,
+    /// and the caller writes them to the turn. Otherwise `of_turn` is `None`, and the block's JSON contains its
+    /// own flags. [`OwnFields::Strip`] removes all flags.
     fn to_json(&self, own_fields: OwnFields, of_turn: Option<Flags>) -> String {
         let bare = without_flags(Cow::Borrowed(&self.text), false);
         match flags_json(self.flags).filter(|_| own_fields == OwnFields::Keep && of_turn.is_none()) {
@@ -216,7 +223,8 @@ impl Block<'_> {
 }
 
 impl<'a> Turn<'a> {
-    /// Merges a message into this turn. A reply must begin with the leading reasoning of both.
+    /// Merges a message into this turn. If the message starts with reasoning, this reasoning is moved directly
+    /// after the reasoning at the start of the turn, because a reply must start with its reasoning.
     fn join(&mut self, mut blocks: Vec<Block<'a>>, message: &'a Message) {
         let leading = |blocks: &[Block<'_>]| {
             blocks.iter().take_while(|block| block.kind == BlockKind::Reasoning).count()
@@ -227,8 +235,9 @@ impl<'a> Turn<'a> {
         self.messages.push(message);
     }
 
-    /// Removes all blocks except results while some results of the reply are missing. The removed blocks are of
-    /// a type unknown here, because text from the user would have closed the calls.
+    /// Removes all blocks except tool results if a call of the reply has no result yet. The removed blocks have
+    /// unknown types. They are not text from the user: before such text, [`epitome_core::view`] adds a
+    /// placeholder result for each call without a result.
     fn keep_only_results_while_open(&mut self, reply: &Self) {
         let has_result = |id: &CallId| {
             self.messages.iter().any(|message| message.results().any(|result| result.call == *id))
@@ -240,9 +249,9 @@ impl<'a> Turn<'a> {
         }
     }
 
-    /// Returns the text to send; `None` if no block is left.
+    /// Returns the turn's JSON. `None` if no block is left.
     fn text(mut self, body: &'a Body, own_fields: OwnFields) -> Option<Cow<'a, str>> {
-        // Results come before all other blocks of the user's side.
+        // In a user message, tool results come before all other blocks.
         if self.side == "user" {
             self.blocks.sort_by_key(|block| block.kind != BlockKind::Result);
         }
@@ -267,7 +276,8 @@ impl<'a> Turn<'a> {
         Some(text.into())
     }
 
-    /// Trims the last reply. If the model is to continue a reply, the reply must not end in whitespace.
+    /// Removes whitespace at the end of this turn if the turn is a reply. The provider rejects a request whose
+    /// last message is a reply that ends in whitespace.
     fn trim(&mut self) {
         while self.side == "assistant"
             && let Some(block) = self.blocks.last_mut()
@@ -300,7 +310,8 @@ impl<'a> Turn<'a> {
         blocks.iter().eq(self.blocks.iter().map(|block| &block.text)).then_some(item)
     }
 
-    /// Returns the other fields of the received wire messages; of duplicate names only the first.
+    /// Returns all fields of the received wire messages except the role, the content and Epitome's flags. If a
+    /// name occurs several times, only the first field is returned.
     fn other_fields<'b>(&self, body: &'b Body) -> Vec<(String, &'b str)> {
         let origins = self.messages.iter().filter_map(|message| body.origin(message.seq));
         let whole = origins.filter(|origin| origin.blocks.as_ref().is_none_or(|blocks| blocks.start == 0));

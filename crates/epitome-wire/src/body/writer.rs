@@ -1,8 +1,9 @@
 //! Decides how each outgoing message is written: as received, or from its parts.
 //!
-//! The writer fits every message to the format and compares it with its received form. If they are the same
-//! and the provider accepts the message, it is written as received. Otherwise it is written from its parts,
-//! with its unknown fields.
+//! The writer adjusts every outgoing message to the format's limits, and compares the result with the received
+//! message. If both are the same and the provider accepts the received form, the message is written as
+//! received. Otherwise the message is encoded from its parts, and unknown fields of the received message are
+//! added.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -15,19 +16,19 @@ use crate::fit::Fitter;
 use crate::pieces::{self, Piece};
 use crate::raw;
 
-/// A run of outgoing message parts.
+/// Consecutive parts of an outgoing message that are written together.
 pub(super) struct Run<'a> {
-    /// The JSON of the piece it was read from; `None` if the parts are new.
+    /// The JSON of the received piece from which the parts were read. `None` if the parts are new.
     pub(super) piece: Option<Cow<'a, str>>,
-    /// Whether it is written as that piece, byte for byte.
+    /// Whether the run is written byte for byte as in `piece`.
     pub(super) unchanged: bool,
-    /// The fitted parts.
+    /// The parts, adjusted to the format's limits.
     pub(super) parts: Vec<Part>,
-    /// The type of its call or result, if it is not the common one.
+    /// The type of the run's call or result. `None` if the type is the common type.
     call_type: Option<String>,
 }
 
-/// The message that is being written: its pieces, and the number of pieces already written.
+/// The received message that is being written: its pieces, and the number of pieces already written or skipped.
 struct CurrentMessage<'a> {
     seq: Seq,
     pieces: Vec<Piece<'a>>,
@@ -39,7 +40,8 @@ pub(super) struct Writer<'a> {
     pub(super) body: &'a Body,
     fitter: Fitter,
     current: Option<CurrentMessage<'a>>,
-    /// Calls of an uncommon type that were written as received: their results must have the same type.
+    /// The types of calls that have an uncommon type and were written as received. Their results must have the
+    /// same type.
     call_types: HashMap<CallId, String>,
     /// Ids of items that were written as received.
     sent_ids: HashSet<String>,
@@ -51,8 +53,8 @@ impl<'a> Writer<'a> {
         Self { body, fitter, current: None, call_types: HashMap::new(), sent_ids: HashSet::new() }
     }
 
-    /// Splits a message into runs of parts. Runs that were read from the received message are written as
-    /// received if possible.
+    /// Splits a message into runs. If all parts of a run were read from one received piece, the run is written
+    /// as received, if possible.
     pub(super) fn runs(&mut self, message: &Message) -> Vec<Run<'a>> {
         let fitted: Vec<Option<Part>> =
             message.parts.iter().map(|part| self.fitter.part(message.role, part)).collect();
@@ -70,7 +72,8 @@ impl<'a> Writer<'a> {
                 continue;
             };
             flush(&mut new, &mut runs);
-            // Unknown pieces stay next to the pieces they were received with. Removed pieces are skipped.
+            // A piece of an unknown type stays before the piece that followed it in the received message.
+            // Pieces whose parts were removed are skipped.
             for unknown in current.pieces.get(current.next..at).unwrap_or_default() {
                 runs.extend(unread_run(unknown));
             }
@@ -105,7 +108,7 @@ impl<'a> Writer<'a> {
             runs.extend(rest);
         }
         self.current = Some(current);
-        // Providers reject trailing reasoning.
+        // Providers reject a message that ends with reasoning.
         let thinks = |part: &Part| matches!(part, Part::Thinking { .. });
         while runs.pop_if(|run| !run.parts.is_empty() && run.parts.iter().all(thinks)).is_some() {}
         runs.retain(|run| run.unchanged || !run.parts.is_empty());
@@ -130,7 +133,7 @@ impl<'a> Writer<'a> {
         Some(CurrentMessage { seq, pieces: pieces.flatten().skip(start).take(count).collect(), next: 0 })
     }
 
-    /// Returns whether the piece's id has not been sent before.
+    /// Returns whether the outgoing request does not contain the piece's id yet.
     fn is_unsent(&self, piece: &Piece<'_>) -> bool {
         piece.id.as_ref().is_none_or(|id| !self.sent_ids.contains(id))
     }
@@ -142,7 +145,8 @@ impl<'a> Writer<'a> {
             if received.call != now.call || call_type != piece.call_type.as_ref() {
                 return false;
             }
-            // The result of a provider's own tool has its own type, which cannot contain text.
+            // The result of a tool that the provider defines has its own type. That type cannot contain text,
+            // so there is no text to compare.
             if call_type.is_some_and(|name| !self.body.dialect.0.results_contain_text(name)) {
                 return true;
             }
@@ -151,7 +155,8 @@ impl<'a> Writer<'a> {
             && (pieces::can_stay(piece, received, fitted) || self.is_accepted_result(received, fitted))
     }
 
-    /// Returns whether this is a result with media that is written as received.
+    /// Returns whether the part is a tool result that the provider accepts as received, including the media in
+    /// it.
     fn is_accepted_result(&self, received: &Part, fitted: Option<&Part>) -> bool {
         let (Part::ToolResult(received), Some(Part::ToolResult(fitted))) = (received, fitted) else {
             return false;
@@ -159,7 +164,7 @@ impl<'a> Writer<'a> {
         received.call == fitted.call && self.fitter.accepts_received_result(&received.content)
     }
 
-    /// Returns the wire messages for a message.
+    /// Returns the wire messages that represent a message.
     pub(super) fn wire_messages(&mut self, message: &Message) -> Vec<Cow<'a, str>> {
         let (body, format) = (self.body, self.body.dialect.0);
         let own = body.message(message.seq);
@@ -167,14 +172,15 @@ impl<'a> Writer<'a> {
         if format.about().is_native {
             return self.native(message);
         }
-        // A request whose input is a string keeps it.
+        // If the request contains a string in place of the list, and the message is unchanged, the string is
+        // written.
         if list.starts_with('"') && own.is_some_and(|own| own.parts == message.parts) {
             return vec![list.into()];
         }
         let mut runs = self.runs(message);
         let author = self.fitter.author(message);
-        // In a format where a message is one wire message, it is either written as received or encoded as a
-        // whole.
+        // Some formats write each message as one wire message. In these formats, the whole message is either
+        // written as received or encoded.
         let is_one = !format.about().reply_is_items;
         if is_one && !(matches!(runs.as_slice(), [run] if run.unchanged) && author == message.author) {
             let piece = runs.iter().find_map(|run| run.piece.clone());
@@ -210,7 +216,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Encodes a fitted message, with results in the type of their calls.
+    /// Encodes an adjusted message. Each result gets the type that matches its call.
     fn encode(&self, message: &Message) -> Vec<Value> {
         let format = self.body.dialect.0;
         let call_type = |call: &str| self.call_types.get(&CallId::from(call)).cloned();
@@ -241,7 +247,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Returns the index of the piece that this part was read from, among those not yet written.
+/// Returns the index of the piece from which this part was read. Only pieces that are not yet written are
+/// searched. `None` if the part was read from no such piece.
 fn piece_of(current: &CurrentMessage<'_>, part: &Part) -> Option<usize> {
     let mut ahead = current.pieces.iter().enumerate().skip(current.next);
     let exact = ahead
@@ -252,7 +259,7 @@ fn piece_of(current: &CurrentMessage<'_>, part: &Part) -> Option<usize> {
     exact.or_else(|| ahead.find(|(_, piece)| is_source(piece))).map(|(at, _)| at)
 }
 
-/// Returns whether `current` is the received part or a changed form of it.
+/// Returns whether `current` is the received part, or a changed form of the received part.
 fn is_version_of(piece: &Piece<'_>, received: &Part, current: &Part) -> bool {
     let changed = match (received, current) {
         (Part::ToolCall(received), Part::ToolCall(current)) => received.name == current.name,
@@ -262,7 +269,8 @@ fn is_version_of(piece: &Piece<'_>, received: &Part, current: &Part) -> bool {
     changed || pieces::is_same(piece, received, current)
 }
 
-/// Returns a run for a piece from which nothing was read, unless the piece is empty.
+/// Returns a run for a piece from which no part was read. `None` if parts were read from the piece, or if
+/// providers reject it.
 fn unread_run<'a>(piece: &Piece<'a>) -> Option<Run<'a>> {
     let unread = piece.parts.is_empty() && piece.acceptable;
     unread.then(|| Run {
@@ -273,15 +281,15 @@ fn unread_run<'a>(piece: &Piece<'a>) -> Option<Run<'a>> {
     })
 }
 
-/// Moves the collected new parts into a run of their own.
+/// Moves the collected new parts into a separate run.
 fn flush(new: &mut Vec<Part>, runs: &mut Vec<Run<'_>>) {
     if !new.is_empty() {
         runs.push(Run { piece: None, unchanged: false, parts: std::mem::take(new), call_type: None });
     }
 }
 
-/// Returns the encoded values as text. A single value that replaces one piece keeps the piece's unknown
-/// fields.
+/// Returns the encoded values as JSON text. If a single value replaces a received piece, the unknown fields of
+/// the piece are added to the value.
 pub(super) fn texts<'a>(encoded: &[Value], piece: Option<&str>) -> Vec<Cow<'a, str>> {
     let mut texts: Vec<Cow<'a, str>> = encoded.iter().map(|value| value.to_string().into()).collect();
     if let ([value], Some(piece), [text]) = (encoded, piece, texts.as_mut_slice()) {

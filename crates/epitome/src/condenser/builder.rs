@@ -23,18 +23,20 @@ use crate::shared::Shared;
 use crate::summarizer::Label;
 use crate::table;
 
-/// Assumed input and output price of a summarizer whose price is unknown, in units of the list model's input price: the
-/// ratios of a typical model, as if the list's own model wrote the summary.
+/// Assumed input price and output price of a summarizer whose price is unknown. The unit is the input price of the
+/// model that receives the list. The numbers assume that this model also writes the summary, and that its output tokens
+/// cost five times as much as its input tokens, which is typical.
 const UNKNOWN_PRICE: (f64, f64) = (1.0, 5.0);
 
-/// Slot name of a condenser's summaries, in usage records and for hooks.
+/// Name of the slot in a condenser's usage records and hook calls.
 const SLOT: &str = "condense";
 
 /// Builds a [`Condenser`].
 ///
-/// It is configured by the `condense` section of the settings ([`crate::settings::CondenseSettings`]) and by `models`
-/// and `prices`. By default, `local` summarizes all but the newest 6 messages when the request reaches 170,000 tokens,
-/// or three quarters of the window of the model it is [for](CondenserBuilder::for_model).
+/// Three sections of the settings configure the condenser: `condense` ([`crate::settings::CondenseSettings`]), `models`
+/// and `prices`. By default, a condensation is due when the request reaches 170,000 tokens or three quarters of the
+/// window, whichever is less. This is the window of the model that [`for_model`](CondenserBuilder::for_model) sets.
+/// Then `local` summarizes all messages except the newest 6.
 ///
 /// ```
 /// use epitome::Condenser;
@@ -66,20 +68,21 @@ pub struct CondenserBuilder {
 }
 
 impl CondenserBuilder {
-    /// Adds a model under a name, so that `condense.model` can choose it. `local` and the `models` of the settings are
-    /// always available; a model added here takes precedence over one of the same name.
+    /// Adds a model under a name, so that the setting `condense.model` can select it. `local` and the `models` of the
+    /// settings are always available. If they have the same name, the model that is added here takes precedence.
     pub fn model(mut self, name: impl Into<String>, model: impl Model) -> Self {
         self.models.insert(name.into(), Arc::new(model));
         self
     }
 
-    /// Adds a hook that is called before messages leave the list, and afterwards.
+    /// Adds a hook. The condenser passes the messages that leave the list to the hook, and notifies the hook after the
+    /// condensation.
     pub fn hook(mut self, hook: impl Hook) -> Self {
         self.hooks = self.hooks.with(hook);
         self
     }
 
-    /// Changes the defaults. Accepts [`Settings`], a [`Patch`], or a JSON or TOML document of the settings that differ.
+    /// Sets the settings that differ from the defaults. Accepts [`Settings`], a [`Patch`], or a JSON or TOML document.
     pub fn settings<S: TryInto<Patch>>(mut self, settings: S) -> Self
     where
         SettingsError: From<S::Error>,
@@ -88,65 +91,70 @@ impl CondenserBuilder {
         self
     }
 
-    /// Sets the token counter, which replaces the encoding of the model and of the settings.
+    /// Sets the token counter. By default, the counter uses the encoding of the model, or the `encoding` of the
+    /// settings if the model's encoding is unknown.
     pub fn counter(mut self, counter: Counter) -> Self {
         self.counter = Some(counter);
         self
     }
 
-    /// Sets the model that lists are made for, by its provider's name or by a name in `models`. Its window, output
-    /// reserve, prices and encoding are looked up.
+    /// Sets the model that receives the lists. `model` is the provider's name of the model, or a name in the `models`
+    /// of the settings. The condenser looks up the window, the output reserve, the prices and the encoding of this
+    /// model.
     pub fn for_model(mut self, model: impl Into<String>) -> Self {
         self.agent = Some(model.into());
         self
     }
 
-    /// Sets the context window of that model, in tokens (input and output), if the table of models does not contain it
-    /// or is wrong.
+    /// Sets the context window of the model that receives the lists, in tokens. The window includes input and output.
+    /// This value replaces the window in the settings and in the table of models.
     pub fn window(mut self, window: Tokens) -> Self {
         self.window = Some(window);
         self
     }
 
-    /// Sets how many tokens of the window are reserved for the answer.
+    /// Sets how many tokens of the model's window are reserved for the model's answer.
     pub fn output_reserve(mut self, reserve: Tokens) -> Self {
         self.reserve = Some(reserve);
         self
     }
 
-    /// Sets the schemas of the tools that are sent with every request. They are counted once.
+    /// Sets the schemas of the tools that are sent with every request. The condenser counts their tokens once and adds
+    /// them to the size of each request.
     pub fn tools(mut self, schemas: impl IntoIterator<Item = Value>) -> Self {
         self.tools = schemas.into_iter().collect();
         self
     }
 
-    /// Sets the name of the conversation that hooks get.
+    /// Sets the name of the conversation. Hooks and usage records contain it as the session name.
     pub fn name(mut self, name: impl Into<Arc<str>>) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// Sets timeouts and backoff of model calls. The fields about workers have no effect here.
+    /// Sets the timeout and the backoff of model calls. The fields about workers have no effect here.
     pub fn pace(mut self, pace: Pace) -> Self {
         self.pace = pace;
         self
     }
 
-    /// Sets how many conversations the condenser remembers, by default 64: at least the number of agents that share it.
-    /// A conversation that was evicted is condensed from the start when it continues.
+    /// Sets how many conversations the condenser remembers. The default is 64. The number should not be smaller than
+    /// the number of agents that share the condenser: if an evicted conversation continues, the condenser condenses it
+    /// from the start.
     pub fn conversations(mut self, max: usize) -> Self {
         self.max_conversations = Some(max.max(1));
         self
     }
 
-    /// Condenses a single list once: the call waits for the model, there is no fallback if the model fails, and nothing
-    /// is prepared for a next call.
+    /// Configures the condenser for a single call. The call waits for the model. If the model fails, `local` writes no
+    /// fallback summary. No summary is prepared for a later call.
     pub fn one_shot(mut self) -> Self {
         self.one_shot = true;
         self
     }
 
-    /// Creates a builder with an engine's models and settings, which records spending in a workspace.
+    /// Creates a builder with the models and hooks of an engine. The condenser records its spending in the workspace
+    /// `name`.
     pub(crate) fn in_workspace(shared: Arc<Shared>, name: Arc<str>, settings: Arc<Settings>) -> Self {
         Self {
             models: shared.models.named.clone(),
@@ -157,7 +165,7 @@ impl CondenserBuilder {
         }
     }
 
-    /// Builds the condenser. Returns an error with the name of the setting if the configuration cannot work.
+    /// Builds the condenser. If a setting is invalid, returns an error that names the setting.
     pub fn build(mut self) -> Result<Condenser, Error> {
         let base =
             self.workspace.as_ref().map_or_else(Settings::default, |(_, _, base)| Settings::clone(base));
@@ -170,7 +178,8 @@ impl CondenserBuilder {
         let (window, room) = self.window_and_room(&settings);
         let invalid = |error| Error::Invalid(format!("condense.{error}"));
         let policy = settings.condense.policy(room).map_err(invalid)?;
-        // A call may provide an unknown window later, so parts of the policy that depend on it are checked then.
+        // This policy applies to calls without a window. If the settings are not valid without a window, the first
+        // policy also applies to these calls.
         let policy_without_room = settings.condense.policy(None).unwrap_or_else(|_| policy.clone());
         let own = self.agent.as_deref().and_then(|agent| settings.price(agent));
         let encoding =
@@ -235,7 +244,7 @@ impl CondenserBuilder {
             Some(model) if name != Local::NAME => {
                 Ok(NamedModel::new(name, &model::of_settings(name, model)?))
             }
-            // For `same`, the real model is lent later.
+            // For `same`, a caller lends the model later. Until then, `local` writes the summaries.
             _ if [Local::NAME, CondenseSettings::SAME].contains(&name) => Ok(NamedModel::local()),
             _ => {
                 let names = self.models.keys().chain(settings.models.keys()).map(String::as_str);
@@ -245,8 +254,8 @@ impl CondenserBuilder {
         }
     }
 
-    /// Returns whether the model that lists are for should write their summaries. A model that is configured under the
-    /// name `same` takes precedence.
+    /// Returns whether the model that receives the lists should also write their summaries. Returns false if a model
+    /// with the name `same` is configured, because that model writes the summaries.
     fn uses_same_model(&self, settings: &Settings) -> bool {
         let name = settings.condense.model.as_str();
         name == CondenseSettings::SAME
@@ -254,13 +263,14 @@ impl CondenserBuilder {
             && !settings.models.contains_key(name)
     }
 
-    /// Returns the provider's name of the model that lists are for.
+    /// Returns the provider's name of the model that receives the lists.
     fn provider_name<'a>(&'a self, settings: &'a Settings) -> Option<&'a str> {
         let agent = self.agent.as_deref()?;
         Some(settings.models.get(agent).map_or(agent, |model| model.model.as_str()))
     }
 
-    /// Returns the model's context window, and its input limit: the window minus the output reserve.
+    /// Returns two sizes in tokens: the model's context window, and the maximum input, which is the window minus the
+    /// output reserve. Both are `None` if the window is unknown.
     fn window_and_room(&self, settings: &Settings) -> (Option<Tokens>, Option<Tokens>) {
         let own = self.agent.as_deref().and_then(|agent| settings.models.get(agent));
         let entry = self.provider_name(settings).and_then(table::find);
@@ -268,7 +278,7 @@ impl CondenserBuilder {
         let window = specific.or(settings.condense.window);
         let reserve = self.reserve.or_else(|| own?.output_reserve);
         let room = window.map(|window| {
-            // The reserve in the table may exceed a window that was configured by hand.
+            // The output reserve in the table may be larger than a window that was configured by hand.
             let usual = || entry.map_or(0, |entry| entry.output_reserve).min(window / 4);
             window.saturating_sub(reserve.unwrap_or_else(usual)).max(1)
         });
@@ -276,8 +286,9 @@ impl CondenserBuilder {
     }
 }
 
-/// Returns token prices in units of the list model's input price, with a summarizer of price `writer`. If the price of
-/// the list's model is unknown, typical ratios are used.
+/// Returns token prices in units of the input price of the model that receives the list. `own` is the price of that
+/// model. `writer` is the price of the model that writes the summaries. If a price is unknown, typical numbers are
+/// used.
 fn prices(own: Option<Price>, writer: Option<Price>) -> Prices {
     let own = own.map(|price| (price, price.input.get())).filter(|(_, unit)| *unit > 0.0);
     let cache = own.and_then(|(price, unit)| {

@@ -1,8 +1,10 @@
-//! The state of one conversation, and the decision before each of its calls.
+//! Stores the state of one conversation, and decides what to do before each model call.
 //!
-//! This module calls no model and waits for nothing. [`Conversation::next_step`] takes the list in and returns the next
-//! step; [`Conversation::apply_outcome`] takes the result of a summary. Both run under the conversation's lock, so
-//! concurrent callers are serialized. Summaries written in advance are in `background`, reports in `report`.
+//! This module calls no model and never waits. [`Conversation::next_step`] reads the new messages of the list and
+//! returns the next step. If that step is to write a summary, the caller writes the summary and passes the result to
+//! [`Conversation::apply_outcome`]. Both methods run under the conversation's lock, so concurrent callers run one after
+//! the other. The module `background` handles summaries that are written in advance. The module `report` builds the
+//! reports.
 
 use std::hash::RandomState;
 use std::sync::Arc;
@@ -35,49 +37,51 @@ use background::{Progress, UnreadMessages};
 use report::PendingReport;
 pub use report::ThreadState;
 
-/// After a failure, the same work is tried again when the list has grown by one part in this many (5 %).
+/// Sets when failed work is tried again: when the list has grown by its size divided by this number, which is 5 %.
 const RETRY_GROWTH: Tokens = 20;
 
-/// Up to this number of messages, the list is examined on every turn even after a failure, because that is cheap.
+/// Maximum number of messages of a short list. A short list is examined on every turn even after a failure, because
+/// this is fast.
 const SHORT_LIST: usize = 256;
 
-/// Up to this many tokens, the model reads the messages again that a fallback summary covers. Beyond, it builds on the
-/// fallback summary.
+/// Maximum number of tokens of unread messages, which are the messages that only a fallback summary covers. Up to this
+/// number, the model's next summary is written from the unread messages themselves. Above this number, it is based on
+/// the fallback summary.
 const MAX_UNREAD: Tokens = 400_000;
 
-/// Number of consecutive condensations without effect after which condensing stops.
+/// Condensing stops after this number of consecutive condensations that saved too few tokens.
 const MAX_INEFFECTIVE: u32 = 2;
 
-/// Size of one message's fingerprints in bytes.
+/// Size of the two fingerprints of one message, in bytes.
 const FINGERPRINT_BYTES: usize = 16;
 
-/// The configuration of a condenser's decisions, the same for all its conversations.
+/// The configuration on which a condenser's decisions depend. All conversations of the condenser have the same rules.
 #[derive(Clone)]
 pub(super) struct Rules {
     pub(super) enabled: bool,
-    /// Whether the model that a list is for should also write its summaries.
+    /// Whether the model that receives a list should also write the summaries of the list.
     pub(super) uses_same_model: bool,
-    /// Tokens of every request outside the list.
+    /// Tokens of every request that are not in the list, mainly tool definitions.
     pub(super) fixed: Tokens,
     pub(super) policy: Policy,
-    /// The policy if the model's window is unknown.
+    /// The policy that applies if the model's window is unknown.
     pub(super) policy_without_room: Policy,
     pub(super) counter: Counter,
     pub(super) room: Option<Tokens>,
-    /// The model's whole window, including the output reserve.
+    /// The model's whole window in tokens, including the output reserve.
     pub(super) window: Option<Tokens>,
     pub(super) prices: Prices,
-    /// Token prices if the model that the list is for writes the summaries itself.
+    /// Token prices that apply if the model that receives the list also writes the summaries.
     pub(super) prices_of_same: Prices,
-    /// Whether a turn waits for the model.
+    /// Whether a turn waits until the model has written the summary.
     pub(super) wait: bool,
-    /// Whether there is a next call. If so, summaries are begun in advance, and `local` writes a fallback if one is
-    /// late.
+    /// Whether more calls of the conversation follow. If so, summaries are written in advance, and `local` writes a
+    /// fallback summary if the model's summary is not ready in time.
     pub(super) has_next_call: bool,
-    /// Whether `local` is the only model.
+    /// Whether `local` writes all summaries.
     pub(super) local: bool,
     pub(super) backoff: Backoff,
-    /// The key of the in-memory fingerprints.
+    /// The hash key of the in-memory fingerprints.
     pub(super) key: RandomState,
 }
 
@@ -87,7 +91,7 @@ impl Rules {
     }
 }
 
-/// What a decision about a list depends on: the call, the rules, and the facts about the list's size.
+/// The inputs of a decision about a list: the call, the rules, and facts about the request.
 struct DecisionInput<'a> {
     call: &'a Call<'a>,
     rules: &'a Rules,
@@ -97,31 +101,35 @@ struct DecisionInput<'a> {
 /// The state of one conversation.
 #[derive(Default)]
 pub(super) struct Conversation {
-    /// Counts the changes: the list grew, was condensed, or was replaced. A caller that released the lock notices by
-    /// this that another caller changed the conversation.
+    /// Increases when the list grows, is condensed, or is replaced. A caller that locks the conversation again compares
+    /// the version, to find out whether another caller changed the conversation in the meantime.
     pub(super) version: u64,
-    /// Memory address of the list when it was last passed in.
+    /// Memory address of the list that a caller passed last.
     pub(super) address: ListAddress,
     pub(super) fingerprints: MessageFingerprints,
-    /// Fingerprints of the list returned after the last condensation; some callers continue with that list.
+    /// Fingerprints of the list that was returned right after the last condensation. Some callers continue with that
+    /// list instead of their full history.
     returned: Option<MessageFingerprints>,
     pub(super) list: List,
-    /// The extracts that the current summary was made of, if `local` wrote it.
+    /// The material from which `local` can extend the current summary: sentences, and names of the conversation.
     extracts: Option<Arc<Extracts>>,
     progress: Progress,
     sizes: RequestSizes,
     pauses: Pauses,
     pending_report: PendingReport,
-    /// The owner of the conversation, if it has one. Cached answers that other owners paid for are not reused for it.
+    /// The owner of the conversation, if there is one. Cached answers of models that another owner paid for are not
+    /// reused for this conversation.
     pub(super) owner: Option<OwnerId>,
 }
 
-/// Until when failed work is not tried again.
+/// Conditions under which failed work is not tried again yet.
 #[derive(Clone, Copy, Default)]
 struct Pauses {
-    /// The size of the request from which condensing is tried again, and why nothing could be done.
+    /// Set if the list could not be condensed. Contains the size of the request, in local tokens, at which condensing
+    /// is tried again, and the reason why it was not possible.
     retry_at: Option<(Tokens, Unchanged)>,
-    /// The size of the request from which preparing a summary is tried again.
+    /// Set if no summary could be prepared in advance. Contains the size of the request, in local tokens, at which the
+    /// preparation is tried again.
     prepare_at: Option<Tokens>,
     /// Number of consecutive failures of the model.
     failures: u32,
@@ -130,7 +138,7 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// Starts a pause of the model, with backoff.
+    /// Records a failure. The model is not called again until a pause with backoff has passed.
     fn failed(&mut self, failure: &Failure, backoff: &Backoff) {
         if failure.is_attempt() {
             self.failures = self.failures.saturating_add(1);
@@ -139,7 +147,7 @@ impl Pauses {
         self.not_before = Instant::now().checked_add(wait);
     }
 
-    /// Resets the failures after the model wrote a summary.
+    /// Resets the failures and ends the pause, because the model wrote a summary.
     fn succeeded(&mut self) {
         (self.failures, self.not_before) = (0, None);
     }
@@ -149,49 +157,52 @@ impl Pauses {
     }
 }
 
-/// Sizes of a conversation's requests.
+/// The sizes of a conversation's requests.
 #[derive(Clone, Copy, Default)]
 struct RequestSizes {
     growth: Growth,
     factor: Factor,
-    /// The largest input that the provider accepts, learned from a rejection.
+    /// The largest input in tokens that the provider accepts. `None` until the provider reports this limit in a
+    /// rejection.
     room: Option<Tokens>,
     /// Whether the provider rejected the last request as too long.
     too_long: bool,
-    /// The previous turn's request: its local token count, and the number of condensations at that time.
+    /// The request of the previous turn: its local token count, and the number of condensations before the request.
     last: Option<(Tokens, u64)>,
-    /// The provider's own count of a request.
+    /// The last token count that the provider reported for a request.
     reported: Option<ProviderCount>,
-    /// Number of consecutive condensations that did not help, by the provider's count.
+    /// Number of consecutive condensations that saved too little, by the provider's token count.
     ineffective: u32,
-    /// Size of the request before the last condensation, in the provider's tokens, until the provider's next count
-    /// shows whether the condensation helped.
+    /// Set after a condensation, until the provider's next token count shows whether the condensation saved enough.
+    /// Contains the size of the request before the condensation, in the provider's tokens, and the number of
+    /// condensations including this one.
     unverified: Option<(Tokens, u64)>,
-    /// Result of the economic threshold, and the size and number of condensations for which it was computed.
+    /// The request size and the number of condensations for which the economic threshold was last computed, and the
+    /// threshold. Both sizes are in tokens.
     economic: Option<(Tokens, u64, Option<Tokens>)>,
 }
 
-/// The provider's count of a request, next to the local count of the same request.
+/// The local token count of a request, and the provider's count of the same request.
 #[derive(Clone, Copy)]
 struct ProviderCount {
     counted: Tokens,
     reported: Tokens,
-    /// Number of condensations before the request.
+    /// Number of condensations of the list before the request.
     rounds: u64,
 }
 
 impl RequestSizes {
-    /// Returns the part of the state that also applies to a fork.
+    /// Returns the part of the state that also applies to a fork of the conversation.
     fn fork(&self) -> Self {
         Self { too_long: false, last: None, unverified: None, economic: None, ..*self }
     }
 
-    /// Resets the state because the list was replaced.
+    /// Removes the sizes of the old list, because the list was replaced.
     fn reset(&mut self) {
         (self.last, self.reported) = (None, None);
     }
 
-    /// Records the size of a call that is about to be made.
+    /// Records the size of a request that is about to be sent.
     fn call_begins(&mut self, counted: Tokens, list: &List) {
         let rounds = list.state().rounds;
         match self.last {
@@ -203,7 +214,7 @@ impl RequestSizes {
         self.last = Some((counted, rounds));
     }
 
-    /// Records a condensation; the provider's next count shows whether it helped.
+    /// Records a condensation. The provider's next token count shows whether the condensation saved enough.
     fn condensed(&mut self, before: Tokens, rounds: u64) {
         self.too_long = false;
         if self.reported.is_some() {
@@ -211,7 +222,8 @@ impl RequestSizes {
         }
     }
 
-    /// Returns the provider's count for a request with this local count, if there is any information about it.
+    /// Estimates the provider's token count of a request from the local count `counted`. Returns `None` if the provider
+    /// has not reported a count yet.
     fn provider_count(&self, counted: Tokens, rounds: u64) -> Option<Tokens> {
         match self.reported {
             Some(count) if count.rounds == rounds => {
@@ -222,7 +234,8 @@ impl RequestSizes {
                     count.reported.saturating_sub(difference)
                 })
             }
-            // Without a count of this list: uses the ratio from earlier counts, including those before a restart.
+            // The provider has not counted the list since its last condensation. The ratio comes from earlier counts,
+            // including counts before a restart.
             Some(_) => Some(self.factor.apply(counted)),
             None => (self.factor != Factor::default()).then(|| self.factor.apply(counted)),
         }
@@ -231,40 +244,41 @@ impl RequestSizes {
 
 /// The next step for a list.
 pub(super) enum NextStep {
-    /// Return this report: nothing is due, or it was done.
+    /// Return this report. Either nothing is due, or the due work is done.
     Done(Report),
-    /// Write a summary now, and wait for it.
+    /// Write a summary now, and wait for the result.
     Write(SummaryJob, ModelChoice),
-    /// Wait for the summary that is being written; the channel closes when it is finished.
+    /// Wait for the summary that is being written. The channel closes when the task that writes the summary ends.
     Wait(watch::Receiver<()>),
-    /// Something is due, but the list does not belong to this conversation.
+    /// Work is due, but the list does not belong to this conversation.
     Mismatch,
 }
 
 impl Conversation {
-    /// Creates the state for a conversation that begins with this list, condensed before or not.
+    /// Creates the state of a conversation with this list. `state` is the effect of earlier condensations of the list;
+    /// `None` if the list was never condensed.
     pub(super) fn new(messages: &[Message], state: Option<&ListState>, rules: &Rules) -> Self {
         let mut new = Self {
             fingerprints: MessageFingerprints::of(messages, &rules.key),
             list: list_of(messages, state, &rules.counter),
             ..Self::default()
         };
-        // Calls made before: one per assistant message, plus the call in progress.
+        // The number of calls: one for each assistant message, plus the call that is about to be made.
         let replies = messages.iter().filter(|message| message.role == Role::Assistant).count() as u64;
         new.sizes.growth = Growth::of(replies.saturating_add(1), new.list.tokens());
         new.mark_removed();
         new
     }
 
-    /// Returns whether the list appears to continue this conversation, by sampling.
+    /// Returns whether the list appears to continue this conversation. Compares only a sample of the messages.
     pub(super) fn seems_continued_by(&mut self, messages: &[Message], rules: &Rules) -> bool {
         let from = usize::try_from(self.list.state().from).unwrap_or(0);
         self.fingerprints.len() > 0 && self.fingerprints.match_sampled(messages, from, &rules.key)
     }
 
-    /// Returns a fork of the conversation if the list shares everything up to the last condensation but ends
-    /// differently: it was shortened again, or continued by another caller. The fork inherits the condensation and the
-    /// learned counts.
+    /// Returns a fork of the conversation, if the list and the conversation have the same messages up to the last
+    /// condensation and different messages after it. This happens if the caller shortened the list, or if another
+    /// caller continued the conversation. The fork inherits the condensation and the learned token counts.
     pub(super) fn fork(&mut self, messages: &[Message], rules: &Rules) -> Option<Self> {
         let state = self.list.state();
         let seen = usize::try_from(state.length).unwrap_or(usize::MAX);
@@ -272,7 +286,8 @@ impl Conversation {
             return None;
         }
         let new = Self::new(messages, Some(state), rules);
-        // Moves the summary in progress to the fork if it covers only messages that both share.
+        // Moves the summary in progress to the fork if the summary covers only messages that both conversations
+        // contain.
         let background = self.progress.background.take_if(|background| {
             let through = usize::try_from(background.plan.state.from).unwrap_or(usize::MAX);
             self.fingerprints.match_fully(messages, through, &rules.key)
@@ -289,8 +304,9 @@ impl Conversation {
         })
     }
 
-    /// Takes over the leading system messages of the list, if the list differs from this one only in them. Returns
-    /// whether it did. The whole list is counted again; the rest of the state stays.
+    /// Replaces the leading system messages of the conversation, if `messages` differs from the conversation only in
+    /// these messages. Returns whether they were replaced. The whole list is then counted again; the rest of the state
+    /// does not change.
     pub(super) fn adopt_system_messages(&mut self, messages: &[Message], rules: &Rules) -> bool {
         if !self.fingerprints.differ_only_in_head(messages, &rules.key) {
             return false;
@@ -303,9 +319,9 @@ impl Conversation {
         true
     }
 
-    /// Takes over the list, if it is the one returned last with more messages at its end. Returns whether it did. From
-    /// then on that is the conversation's list: the removed messages are no longer available, and positions are counted
-    /// from its start.
+    /// Replaces the conversation's list, if `messages` is the list that was returned after the last condensation, with
+    /// new messages at its end. Returns whether the list was replaced. After that, the removed messages are no longer
+    /// available, and positions refer to the new list.
     pub(super) fn adopt_returned_list(&mut self, messages: &[Message], rules: &Rules) -> bool {
         let key = &rules.key;
         let continues = |returned: &mut MessageFingerprints| {
@@ -324,9 +340,10 @@ impl Conversation {
         true
     }
 
-    /// Takes the list in and returns the next step, and in `prepare` the summary to write in the background. Before
-    /// anything is done, every message is compared, unless `compared` says that this was done. `models_failed` says
-    /// that this call already waited for the models, and they wrote no summary.
+    /// Reads the new messages of the list and returns the next step. If a summary should be written in the background,
+    /// stores its job in `prepare`. If work is due, first compares every message with the conversation. `compared` is
+    /// true if the caller has already compared every message; this comparison is then skipped. `models_failed` is true
+    /// if this call already waited for the models, and the models wrote no summary.
     pub(super) fn next_step(
         &mut self,
         call: &Call<'_>,
@@ -367,7 +384,7 @@ impl Conversation {
             let half_more = |size: Tokens| size.saturating_add(size / 2);
             if self.progress.stopped_at.is_some_and(|size| request < half_more(size)) {
                 let addition = format!(
-                    "; stopped: by the provider's token count, condensing did not help {MAX_INEFFECTIVE} times in a row"
+                    "; stopped: by the provider's token count, the last {MAX_INEFFECTIVE} condensations saved too little"
                 );
                 return NextStep::Done(self.unchanged_report("stopped", &addition, &input));
             }
@@ -384,7 +401,7 @@ impl Conversation {
         self.carry_out(&input, models_failed, prepare)
     }
 
-    /// Carries out what is due: puts in the prepared summary, or decides now.
+    /// Carries out the due condensation: inserts the prepared summary, or decides now how to condense the list.
     fn carry_out(
         &mut self,
         input: &DecisionInput<'_>,
@@ -416,7 +433,7 @@ impl Conversation {
         }
     }
 
-    /// Requests a summary that is needed now.
+    /// Returns the next step if a summary is needed now.
     fn summarize_now(
         &mut self,
         plan: CondensePlan,
@@ -425,7 +442,8 @@ impl Conversation {
         prepare: &mut Option<SummaryJob>,
     ) -> NextStep {
         let DecisionInput { call, rules, .. } = input;
-        // A forced call calls the model immediately. Otherwise a model that failed is not called during its pause.
+        // If the caller forces a condensation, the model is called even during its pause. Otherwise, a model that
+        // failed is not called until its pause ends.
         let paused = call.force.is_none() && self.pauses.model_is_paused();
         let skip_model = models_failed || paused;
         let (plan, choice) = if rules.local {
@@ -436,7 +454,8 @@ impl Conversation {
             return NextStep::Done(self.model_failed(input));
         } else {
             if self.progress.background.is_none() && !skip_model {
-                // Too late for this turn; the next summary is based on the result.
+                // The model's summary will be too late for this turn. The model's next summary is based on this late
+                // summary.
                 *prepare = Some(self.job(self.plan_for_model(plan.clone()), call.messages));
             }
             (plan, ModelChoice::Fallback)
@@ -444,8 +463,8 @@ impl Conversation {
         NextStep::Write(self.job(plan, call.messages), choice)
     }
 
-    /// Applies the result of a summary that the call waited for. Returns `None` if the models wrote none and `local`
-    /// should write it.
+    /// Applies the result of a summary that the call waited for. Returns `None` if the models wrote no summary and
+    /// `local` should write a fallback summary.
     pub(super) fn apply_outcome(
         &mut self,
         plan: CondensePlan,
@@ -489,7 +508,7 @@ impl Conversation {
         }))
     }
 
-    /// Puts a summary into the list, if that makes the list smaller.
+    /// Inserts a summary into the list, if the summary makes the list smaller.
     fn insert_summary(
         &mut self,
         plan: CondensePlan,
@@ -510,15 +529,15 @@ impl Conversation {
         Ok(self.condensed(done, Some((written, choice)), before, input))
     }
 
-    /// Does not try to condense again until the list has grown.
+    /// Pauses condensing until the list has grown.
     fn pause_until_grown(&mut self, why: &Unchanged, facts: &RequestFacts) {
         let counted = self.list.tokens().saturating_add(facts.fixed);
         self.sizes.too_long = false;
         self.pauses.retry_at = Some((grown(counted), *why));
     }
 
-    /// Starts a pause after a valid summary that would have saved too little, so that it is not requested again
-    /// immediately.
+    /// Starts a pause of the model after a valid summary that would have saved too little. Without a pause, the next
+    /// turn would request the same summary again.
     fn saved_too_little(&mut self, rules: &Rules) {
         let failure = ModelError::no_answer("the summary would have saved too little").into();
         self.pauses.failed(&failure, &rules.backoff);
@@ -526,7 +545,8 @@ impl Conversation {
 }
 
 impl Conversation {
-    /// Records the provider's token count of a turn's request. `worth` is the share that a condensation must save.
+    /// Records the provider's token count of a turn's request. `worth` is the minimum share of the request's tokens
+    /// that a condensation must save.
     pub(super) fn reported(&mut self, turn: &Turn, reported: Tokens, worth: Fraction) {
         let Turn { counted, rounds, .. } = *turn;
         let sizes = &mut self.sizes;
@@ -538,7 +558,8 @@ impl Conversation {
         self.progress.stopped_at = (sizes.ineffective >= MAX_INEFFECTIVE).then_some(reported);
     }
 
-    /// Records that the provider rejected the last request as too long, and the input limit if it reported one.
+    /// Records that the provider rejected the last request as too long. `room` is the provider's input limit in tokens;
+    /// `None` if the provider did not report it.
     pub(super) fn too_long(&mut self, room: Option<Tokens>) {
         self.sizes.too_long = true;
         self.sizes.room = smaller(self.sizes.room, room);
@@ -561,8 +582,9 @@ impl Conversation {
         facts
     }
 
-    /// Returns the size of the request as it came in, and of the request that is sent. Both are in the provider's
-    /// tokens as far as its counts are available, assuming the same ratio to the local count for both.
+    /// Returns two sizes in tokens: the size of the request without any condensation, and the size of the request that
+    /// is sent. If the provider has reported counts, both sizes are estimates of the provider's count, with the same
+    /// ratio to the local count. Otherwise they are local counts.
     pub(super) fn full_and_sent(&self, fixed: Tokens) -> (Tokens, Tokens) {
         let counted = self.list.tokens().saturating_add(fixed);
         let sent = self.sizes.provider_count(counted, self.list.state().rounds).unwrap_or(counted);
@@ -589,8 +611,9 @@ impl Conversation {
         others.into_iter().fold(self.list.bytes(), usize::saturating_add)
     }
 
-    /// Returns the size at which cutting costs least. It is recomputed when the list has grown. The computation uses
-    /// local token counts; the result is converted to the provider's.
+    /// Returns the request size at which condensing costs least, in the provider's tokens. The size is computed from
+    /// local token counts and then converted. After the first 8 calls, the result is cached until the list has grown by
+    /// 5 % or was condensed.
     fn economic(&mut self, rules: &Rules, facts: &RequestFacts, counted: Tokens) -> Option<Tokens> {
         let rounds = self.list.state().rounds;
         let growth = &self.sizes.growth;
@@ -608,7 +631,7 @@ impl Conversation {
         ours.map(|ours| self.list.to_provider_tokens(ours, facts))
     }
 
-    /// Returns the facts for a new call, and records its size.
+    /// Records the size of a new call, and returns the facts about its request.
     pub(super) fn facts_of_new_call(&mut self, call: &Call<'_>, rules: &Rules) -> RequestFacts {
         self.sizes.call_begins(self.counted(call), &self.list);
         self.facts(call, rules)
@@ -620,7 +643,7 @@ fn smaller(one: Option<Tokens>, other: Option<Tokens>) -> Option<Tokens> {
     one.into_iter().chain(other).min()
 }
 
-/// Builds the list state of messages that may have been condensed before.
+/// Builds the list of a conversation. `state` is the effect of earlier condensations; `None` if there were none.
 fn list_of(messages: &[Message], state: Option<&ListState>, counter: &Counter) -> List {
     match state {
         Some(state) => List::resume(messages, state, counter),
@@ -632,7 +655,7 @@ fn list_of(messages: &[Message], state: Option<&ListState>, counter: &Counter) -
     }
 }
 
-/// Returns the size at which failed work is tried again.
+/// Returns the size in tokens at which failed work is tried again, after it failed at the size `tokens`.
 fn grown(tokens: Tokens) -> Tokens {
     tokens.saturating_add((tokens / RETRY_GROWTH).max(1))
 }

@@ -1,8 +1,9 @@
-//! Predicts for each message what condensing would do to it, and why, for people who want to check before they run it.
+//! Predicts what condensing would do to each message of a list, and why. A person can check this before the list is
+//! condensed.
 //!
-//! No model is called and nothing is stored. The decision is the one that [`Condenser::before`] would make for a list
-//! it has never seen. The text of the summary does not exist yet, so its size is reported as the largest that it may
-//! have.
+//! A forecast calls no model and stores nothing. Its decision is the decision that [`Condenser::before`] would make for
+//! a list that the condenser has never seen. No summary is written, so the forecast contains the maximum size of the
+//! summary.
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,34 +39,35 @@ use super::{Call, Condenser};
 pub struct Forecast {
     /// Whether the list would be shortened.
     pub condenses: bool,
-    /// Why it would or would not, as in a [`Report`](super::Report).
+    /// Why the list would or would not be shortened, as one word. [`Report::reason`](super::Report::reason) lists the
+    /// words.
     pub reason: String,
     /// The same reason as text for people.
     #[serde(rename = "told")]
     pub explanation: String,
     /// The strategy that would be applied.
     pub strategy: String,
-    /// The trigger that is evaluated.
+    /// The trigger that decides whether a condensation is due.
     pub trigger: String,
     /// How close each condition of the trigger is to being met.
     pub gauges: trigger::TriggerProgress,
-    /// Tokens of the request as it is, including tools.
+    /// Tokens of the request before condensing, including tool definitions.
     pub tokens: Tokens,
-    /// Tokens of the request outside the list, mainly tool definitions.
+    /// Tokens of the request that are not in the list, mainly tool definitions.
     pub fixed: Tokens,
-    /// Window of the model that the list is for, minus its output reserve, in tokens, or `None` if unknown.
+    /// Window of the model that receives the list, minus the model's output reserve, in tokens. `None` if unknown.
     pub window: Option<Tokens>,
-    /// Tokens of the request after condensing, at most.
+    /// Maximum number of tokens of the request after condensing.
     pub tokens_after: Tokens,
-    /// Largest size of the summary in tokens, if one would be written.
+    /// Maximum size of the summary in tokens. `None` if no summary would be written.
     pub summary: Option<Tokens>,
-    /// The model that would write the summary.
+    /// The model that would write the summary. `None` if no summary would be written.
     pub model: Option<String>,
-    /// Every message, in order.
+    /// The forecast for every message, in order.
     pub messages: Vec<MessageForecast>,
 }
 
-/// What would happen to one message.
+/// What condensing would do to one message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct MessageForecast {
     /// Position in the list, from 1.
@@ -77,7 +79,7 @@ pub struct MessageForecast {
     pub tokens: Tokens,
     /// Whether the message would still be sent verbatim.
     pub stays: bool,
-    /// The reason.
+    /// Why the message would stay or leave.
     pub why: ForecastReason,
 }
 
@@ -86,31 +88,32 @@ pub struct MessageForecast {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ForecastReason {
-    /// Stays: it is a leading system message.
+    /// The message stays: it is a leading system message.
     System,
-    /// Stays: it is pinned, or in the same tool-call batch as a pinned message.
+    /// The message stays: it is pinned, or in the same batch of tool calls as a pinned message.
     Pinned,
-    /// Stays: it is one of the first messages, which stay until there is a summary.
+    /// The message stays: it is one of the first `keep_first` messages, which stay until the list contains a summary.
     First,
-    /// Stays: it is the last request of the user.
+    /// The message stays: it is the last request of the user.
     LastUser,
-    /// Stays: it contains a tool call that has no result yet.
+    /// The message stays: it contains a tool call that has no result yet.
     OpenCall,
-    /// Stays: it is among the newest messages.
+    /// The message stays: it is one of the newest messages.
     Newest,
-    /// Stays, because nothing would be done.
+    /// The message stays: the list would not be condensed.
     Untouched,
-    /// Leaves: the summary covers it.
+    /// The message leaves: the summary covers it.
     Summarized,
-    /// Leaves: no summary covers it.
+    /// The message leaves: it is removed without a summary.
     Dropped,
-    /// Leaves without being summarized: it is marked as skipped.
+    /// The message leaves: it is flagged `skip`, so the summary does not cover it.
     Skipped,
-    /// Leaves: it answers a tool call that is not in the list, or that was already answered.
+    /// The message leaves: it answers a tool call that is not in the list, or that another message already answered.
     Stray,
-    /// Stays, without most of a tool's output.
+    /// The message is still sent, but without most of its tool output.
     Masked,
-    /// A summary by Epitome: it stays unless a new summary is written, which includes it.
+    /// The message is a summary by Epitome. If a new summary is written, the new summary includes its content.
+    /// Otherwise the message stays.
     Summary,
 }
 
@@ -122,11 +125,11 @@ impl Forecast {
 }
 
 impl Condenser {
-    /// Predicts what [`Condenser::before`] would do with this list if it had never seen it. Calls no model and stores
-    /// nothing.
+    /// Predicts what [`Condenser::before`] would do with this list if the condenser had never seen the list. Calls no
+    /// model and stores nothing.
     pub fn forecast(&self, call: &Call<'_>) -> Forecast {
         let rules = &self.inner.rules;
-        // The numbers identify the messages in the list that would be sent.
+        // Each message gets a number, to find the message in the list that would be sent.
         let number = |(message, seq): (&Message, Seq)| Message { seq, ..message.clone() };
         let messages: Vec<Message> = call.messages.iter().zip(1..).map(number).collect();
         let mut conversation = Conversation::new(&messages, None, rules);
@@ -162,7 +165,7 @@ impl Condenser {
     }
 }
 
-/// Returns why the list is due, as text for people.
+/// Returns why a condensation is due, as text for people.
 fn due(list: &List, policy: &Policy, facts: &RequestFacts) -> String {
     let other = match facts.force {
         Some(_) => "requested",
@@ -175,16 +178,16 @@ fn due(list: &List, policy: &Policy, facts: &RequestFacts) -> String {
 /// Placeholder for the text of the summary.
 const SAMPLE: &str = "x";
 
-/// What condensing would leave of the list.
+/// The list after condensing.
 struct AfterCondensing {
     list: ListState,
-    /// Messages that the summary would cover.
+    /// Positions of the messages that the summary would cover.
     read: HashSet<Seq>,
-    /// Largest size of the summary in tokens, if one would be written.
+    /// Maximum size of the summary in tokens. `None` if no summary would be written.
     summary: Option<Tokens>,
-    /// Tokens of the request, at most.
+    /// Maximum number of tokens of the request.
     tokens: Tokens,
-    /// Whether each message that would be sent is unchanged, by position.
+    /// The messages that would be sent: for each position, whether the message is unchanged.
     sent: HashMap<Seq, bool>,
 }
 
@@ -245,7 +248,8 @@ fn fates(messages: &[Message], after: Option<&AfterCondensing>, counter: &Counte
                 Some(_) if waits(message) => ForecastReason::OpenCall,
                 Some(after) if outline.seq > after.list.from => ForecastReason::Newest,
                 Some(_) if last_user == Some(outline.seq) => ForecastReason::LastUser,
-                // Otherwise it is in a batch with a pinned message, or among the first.
+                // Otherwise the message is one of the first messages, or in the same batch of tool calls as a pinned
+                // message.
                 Some(after) if after.is_first(outline.seq) => ForecastReason::First,
                 Some(_) => ForecastReason::Pinned,
             };
@@ -257,8 +261,8 @@ fn fates(messages: &[Message], after: Option<&AfterCondensing>, counter: &Counte
 }
 
 impl AfterCondensing {
-    /// Returns what happens to a message that leaves or changes. `summary` says that the message is a summary by
-    /// Epitome.
+    /// Returns what happens to a message that leaves or changes. Returns `None` if the message stays unchanged.
+    /// `summary` is true if the message is a summary by Epitome.
     fn leaves(&self, outline: &Outline, summary: bool) -> Option<(bool, ForecastReason)> {
         let in_front = self.list.front.contains(&outline.seq);
         if summary && !in_front {
@@ -281,7 +285,7 @@ impl AfterCondensing {
         Some((false, why))
     }
 
-    /// Returns whether all messages before this position stay, too.
+    /// Returns whether the message at this position and all messages before it stay.
     fn is_first(&self, position: Seq) -> bool {
         let unbroken = self.list.front.iter().zip(1..).take_while(|(in_front, at)| **in_front == *at);
         unbroken.count() as Seq >= position

@@ -1,7 +1,7 @@
 //! Connects a condenser to the [summarizer](crate::summarizer), and converts the results.
 //!
-//! The cost of each call is reported, whether or not the call succeeded, and recorded if the condenser works for a
-//! workspace.
+//! The cost of each model call is reported, even if the call failed. If the condenser works for a workspace, the cost
+//! is also written to the workspace's usage records.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -33,35 +33,37 @@ use crate::summarizer::{
     without_media_bytes,
 };
 
-/// How long a call waits for the store to record what `local` did.
+/// Maximum time that a call waits for the store to record the calls of `local`.
 const RECORD_WAIT: Duration = Duration::from_millis(50);
 
 /// Writes the summaries of message lists for a condenser. It builds a request from the messages that leave a list, and
-/// runs a [`Summarizer`] for it; the worker runs one for slots of sessions.
+/// runs a [`Summarizer`] for this request. The worker also runs a [`Summarizer`], for the slots of sessions.
 #[derive(Clone)]
 pub(super) struct ListSummarizer {
     pub(super) writer: NamedModel,
     pub(super) counter: Counter,
     pub(super) settings: Arc<Settings>,
     pub(super) hooks: Hooks,
-    /// The names of the conversation for hooks and records. Without a workspace, the workspace name is empty.
+    /// The names of the conversation for hooks and usage records. The workspace name is empty if the condenser works
+    /// for no workspace.
     pub(super) label: Label,
     /// Circuit breakers and cached answers.
     pub(super) state: Arc<SummarizerState>,
-    /// The engine, if the condenser works for a workspace: spending is recorded there, and the workspace's cap applies.
+    /// The engine, if the condenser works for a workspace. The engine then records the spending and applies the
+    /// workspace's spend cap.
     pub(super) engine: Option<Arc<Shared>>,
     pub(super) pace: Pace,
-    /// Whether the models are a caller's own, called with the caller's key.
+    /// Whether a caller lends the model. A lent model is called with the caller's key.
     pub(super) lent: bool,
 }
 
-/// An id of the owner of a conversation.
+/// Id of the owner of a conversation.
 pub(super) type OwnerId = [u8; 16];
 
-/// A summary to be written.
+/// A summary to be written, with everything that is needed to write it.
 pub(super) struct SummaryJob {
     pub(super) plan: Box<CondensePlan>,
-    /// The messages that leave, with their positions in the conversation.
+    /// The messages that leave the list. `seq` of each message is its position in the conversation.
     pub(super) leaving: Vec<Message>,
     pub(super) extracts: Option<Arc<Extracts>>,
     /// The owner of the conversation.
@@ -72,7 +74,7 @@ pub(super) struct SummaryJob {
 #[derive(Clone)]
 pub(super) struct WrittenSummary {
     pub(super) text: Arc<str>,
-    /// The model that wrote it.
+    /// The model that wrote the text.
     pub(super) model: String,
     pub(super) extracts: Option<Arc<Extracts>>,
 }
@@ -85,7 +87,8 @@ pub(super) struct SummaryOutcome {
 }
 
 impl ListSummarizer {
-    /// Writes the summary, with the configured model or with `local` as its fallback.
+    /// Writes the summary with the model that `choice` selects: the configured model, or `local` as the fallback.
+    /// Returns the plan and the result.
     pub(super) async fn write(
         &self,
         job: SummaryJob,
@@ -153,15 +156,17 @@ impl ListSummarizer {
 impl WrittenSummary {
     fn of(draft: Draft, through: Seq) -> Self {
         let Draft { text, model, sources, .. } = draft;
-        // Of a model's summary only the text is available; the names come from the messages.
+        // Models other than `local` return no extracts. The extracts then consist of the text and of the names in the
+        // messages.
         let of_text = |ledger| Extracts::of_text(&text, through).with_ledger(ledger);
         let extracts = sources.extracts.or_else(|| sources.ledger.map(of_text));
         Self { model, extracts: extracts.map(Arc::new), text: text.into() }
     }
 }
 
-/// Converts the summarizer's error. A list has a single owner and no permits are used, so the cases that cannot happen
-/// are reported as an empty answer.
+/// Converts the summarizer's error. If the messages contain no text, the failure is an empty answer. The other errors
+/// in the last arm cannot happen: a condenser needs no lease and no permit, and its summarizer divides long input
+/// itself.
 fn failure(error: SummaryError) -> Failure {
     match error {
         SummaryError::Failure(failure) => failure,
@@ -173,15 +178,15 @@ fn failure(error: SummaryError) -> Failure {
     }
 }
 
-/// The [`Host`] of one job.
+/// Implements [`Host`] for one job.
 struct ListHost<'a> {
     summarizer: &'a ListSummarizer,
     owner: Option<OwnerId>,
 }
 
 impl ListHost<'_> {
-    /// Returns the cache key of an answer. It includes workspace and owner, so that answers are not shared between
-    /// them.
+    /// Returns the cache key of an answer. The key includes the workspace and the owner, so that two workspaces or two
+    /// owners never share an answer.
     fn key(&self, request_hash: &str) -> String {
         let owner = self.owner.map_or(String::new(), |owner| format!(" {:032x}", u128::from_be_bytes(owner)));
         format!("{request_hash}{owner} {}", self.summarizer.label.workspace)
@@ -214,8 +219,8 @@ impl Host for ListHost<'_> {
     }
 }
 
-/// Records the cost of a job. If it is dropped before it is settled, because the client disconnected, the spending is
-/// recorded nevertheless: the provider bills it.
+/// Records the cost of a job. If the client disconnects, the recorder is dropped before `settle` is called. In this
+/// case, the drop records the cost, because the provider bills the calls.
 struct SpendRecorder<'a> {
     /// The engine that records the cost.
     engine: Option<&'a Arc<Shared>>,
@@ -223,7 +228,7 @@ struct SpendRecorder<'a> {
 }
 
 impl SpendRecorder<'_> {
-    /// Records the calls. If they were free, the caller waits only briefly for the disk.
+    /// Records the calls and returns them. If the calls were free, waits at most [`RECORD_WAIT`] for the store.
     async fn settle(mut self, free: bool) -> Vec<ModelCall> {
         let spent = std::mem::take(&mut self.spent);
         let rows = spent.unrecorded.clone();
@@ -250,11 +255,11 @@ impl Drop for SpendRecorder<'_> {
     }
 }
 
-/// Writes calls to the workspace's usage records. Their reserved amounts are released afterwards.
+/// Writes calls to the workspace's usage records. Afterwards, releases the money that was reserved for the calls.
 async fn record(engine: Arc<Shared>, rows: Vec<UsageRow>, _reserved: Spending) {
     metrics::count_calls(&rows);
     if let Err(error) = engine.store.record(rows).await {
-        // The summary is valid nevertheless; the health check reports the problem with the store.
+        // The summary is valid even if the store fails. The health check reports the store's error.
         *lock(&engine.health.worker_problem) = Some(error.to_string());
     }
 }

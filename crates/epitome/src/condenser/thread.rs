@@ -1,14 +1,16 @@
-//! Conversations that the caller identifies and stores itself.
+//! Defines threads: conversations that the caller identifies and stores itself.
 //!
-//! A condenser that gets plain lists identifies their conversations itself. A caller that serves thousands of agents,
-//! such as the proxy, has its own index: it stores a [`Thread`] for each conversation, evicts idle threads, and
-//! restores them from their stored state ([`ThreadState`]). The condenser still compares every message of a list with
-//! the thread, so that an error in the index never exposes another conversation's messages.
+//! Usually, the condenser itself finds the conversation that a list belongs to. A caller that serves thousands of
+//! agents, such as the proxy, has its own index of conversations instead. The caller stores a [`Thread`] for each
+//! conversation, evicts idle threads, and restores a thread from its stored state ([`ThreadState`]). The condenser
+//! still compares every message of a list with the thread. An error in the caller's index therefore never exposes the
+//! messages of another conversation.
 //!
-//! Such a caller may also lend the model that a request is for. A proxy that forwards a request has an API key for it,
-//! and may use that key to write the summaries, but only while the request is open. When the request ends, the summary
-//! in progress is stopped, and nothing retains the key. A later request of the conversation starts a new summary, once
-//! the list has grown by a tenth. If a summary is due before then, `local` writes it.
+//! Such a caller may also lend a model to the condenser: the model that receives the request. For example, a proxy that
+//! forwards a request has the client's API key. The proxy may use this key to write summaries, but only while the
+//! request is open. When the request ends, the summary in progress is stopped, and the key is no longer stored
+//! anywhere. When the list has grown by a tenth, a later request of the conversation starts a new summary. If a
+//! condensation is due before then, `local` writes the summary.
 
 use std::sync::{Arc, Mutex};
 
@@ -25,7 +27,8 @@ use crate::lock::lock;
 use crate::model::Model;
 use crate::named_model::NamedModel;
 
-/// Maximum number of times that a list is compared with a thread while other callers change it.
+/// Maximum number of times that a list is compared with a thread. The comparison is repeated if another caller changed
+/// the thread in the meantime.
 const MAX_ATTEMPTS: usize = 3;
 
 /// One conversation, stored by a caller that identifies it. Clones share the same conversation.
@@ -43,14 +46,14 @@ impl Thread {
         lock(&self.0).bytes()
     }
 
-    /// Returns the thread with an owner: answers that models wrote for other owners are not reused for it, even for the
-    /// same prompt.
+    /// Sets the owner of the thread. Cached answers of models for other owners are not reused for this thread, even if
+    /// the prompt is the same.
     pub(crate) fn owned_by(self, owner: [u8; 16]) -> Self {
         lock(&self.0).owner = Some(owner);
         self
     }
 
-    /// Returns the length of the list when it was last condensed; 0 if it never was.
+    /// Returns the length that the list had when it was last condensed; 0 if it was never condensed.
     pub fn condensed_at(&self) -> Seq {
         let conversation = lock(&self.0);
         let state = conversation.list.state();
@@ -59,13 +62,13 @@ impl Thread {
 }
 
 impl Condenser {
-    /// Returns the condenser's id. Condensers made by [`Condenser::lend`] have the id of their original, since their
-    /// token counts are interchangeable; all others differ.
+    /// Returns the condenser's id. A condenser that [`Condenser::lend`] created has the id of the original condenser,
+    /// because both count tokens in the same way. All other condensers have different ids.
     pub(crate) fn id(&self) -> u64 {
         self.inner.id
     }
 
-    /// Begins a thread with this list, or continues it from its stored state.
+    /// Begins a thread with this list. If `stored` is set, the thread continues from this state.
     pub fn begin_thread(&self, messages: &[Message], stored: Option<&ThreadState>) -> Thread {
         let inner = &self.inner;
         let list = stored.map(|stored| &stored.list);
@@ -76,14 +79,15 @@ impl Condenser {
         Thread(Hidden(Arc::new(Mutex::new(new))))
     }
 
-    /// Returns a fork of the thread, if the list continues it from its last condensation but ends differently.
+    /// Returns a fork of the thread, if the list and the thread have the same messages up to the last condensation and
+    /// different messages after it. Otherwise returns `None`.
     pub fn fork_thread(&self, thread: &Thread, messages: &[Message]) -> Option<Thread> {
         let fork = lock(&thread.0).fork(messages, &self.inner.rules)?;
         Some(Thread(Hidden(Arc::new(Mutex::new(fork)))))
     }
 
-    /// Like [`Condenser::before`], for a list of this thread. Returns `None` if the list does not belong to it. A list
-    /// that differs only in its leading system messages does.
+    /// Like [`Condenser::before`], for a list of this thread. Returns `None` if the list does not belong to the thread.
+    /// A list that differs from the thread only in its leading system messages belongs to it.
     pub async fn before_in_thread<'a>(&self, thread: &Thread, call: Call<'a>) -> Option<ReadyList<'a>> {
         let inner = &self.inner;
         let call = Call { fixed: inner.fixed(&call), ..call };
@@ -91,7 +95,8 @@ impl Condenser {
             return Some(inner.disabled(&call));
         }
         let mut models_failed = false;
-        // Another caller may continue the thread while a summary is written. Then the list is matched again.
+        // Another caller may continue the thread while a summary is written. The list is then compared with the thread
+        // again.
         for _ in 0..MAX_ATTEMPTS {
             let mut matched =
                 MatchedConversation { models_failed, ..inner.in_thread(thread, call.messages)? };
@@ -105,7 +110,7 @@ impl Condenser {
 }
 
 impl CondenserInner {
-    /// Matches the list with the thread, if it belongs to it.
+    /// Returns the thread's conversation, if the list belongs to the thread.
     fn in_thread(&self, thread: &Thread, messages: &[Message]) -> Option<MatchedConversation> {
         let mut conversation = lock(&thread.0);
         let len = conversation.fingerprints.len();
@@ -118,8 +123,8 @@ impl CondenserInner {
     }
 }
 
-/// The permission to use a lent model. Dropping it ends the loan: a summary in progress with that model is stopped, and
-/// its call is recorded as dropped.
+/// The permission to use a lent model. Dropping this value ends the loan. If the model is writing a summary at that
+/// time, the call is stopped and recorded as `dropped`.
 #[derive(Debug)]
 #[must_use = "the loan ends when this is dropped"]
 pub struct ModelLoan {
@@ -127,8 +132,8 @@ pub struct ModelLoan {
 }
 
 impl Condenser {
-    /// Returns a condenser for the same conversations with the same configuration, which uses this model for summaries
-    /// until the returned [`ModelLoan`] is dropped.
+    /// Returns a condenser with the same configuration that writes summaries with this model, until the returned
+    /// [`ModelLoan`] is dropped. The returned condenser can continue the threads of the original condenser.
     pub fn lend(&self, name: &str, model: &Arc<dyn Model>) -> (Self, ModelLoan) {
         let inner = &self.inner;
         let writer = NamedModel::new(name, model);

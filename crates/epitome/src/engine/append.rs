@@ -1,4 +1,4 @@
-//! Appends messages: counts their tokens first, then writes them in one transaction.
+//! Appends messages: first counts the tokens of the messages, then writes the messages in one transaction.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::store::{
     SessionState, SlotRow,
 };
 
-/// Messages to append together: all of them or none.
+/// Messages that are appended together. Either all messages are stored, or no message is stored.
 ///
 /// ```
 /// use epitome::{Batch, Message};
@@ -102,9 +102,9 @@ pub struct Appended {
     /// The sequence numbers of the first and the last appended message.
     #[serde(flatten)]
     pub span: Span,
-    /// Whether the messages were already there, from an earlier append with the same key.
+    /// Whether an earlier append with the same key had already stored the messages.
     pub repeated: bool,
-    /// The session's id in the store, as in [`SessionInfo::id`](super::SessionInfo::id). Do not show it to tenants.
+    /// The session's id in the store, as in [`SessionInfo::id`](super::SessionInfo::id). Do not show the id to tenants.
     #[serde(skip)]
     pub session: SessionId,
     /// The encoding that counts the session's tokens.
@@ -112,7 +112,8 @@ pub struct Appended {
     pub encoding: Encoding,
 }
 
-/// Maximum size of messages that are counted in the calling task, in bytes. Larger ones are counted on another thread.
+/// Maximum total size of messages whose tokens are counted in the calling task, in bytes. The tokens of larger batches
+/// are counted on another thread.
 const MAX_INLINE_BYTES: u64 = 16 << 10;
 
 /// Maximum length of an idempotency key, in bytes.
@@ -125,7 +126,7 @@ struct CountedMessage {
     body: String,
 }
 
-/// Messages counted with one encoding, to be appended in one transaction.
+/// Messages that are appended in one transaction, with their tokens counted in one encoding.
 struct Attempt {
     messages: Vec<CountedMessage>,
     encoding: Encoding,
@@ -137,7 +138,8 @@ struct Attempt {
 
 /// The result of an attempt.
 enum AttemptOutcome {
-    /// The messages were appended. Contains their number of tokens, and whether a slot is due.
+    /// The messages were appended. The second field is the number of tokens of the messages. The third field is whether
+    /// a slot is due.
     Appended(Appended, Tokens, bool),
     /// The session uses this other encoding, so the messages must be counted again.
     OtherEncoding(Encoding),
@@ -170,7 +172,7 @@ impl Attempt {
         let head = state.session.as_ref().map_or(0, |row| row.tracker.head());
         if let Some(after) = after.filter(|after| *after != head) {
             return Err(Error::Conflict(format!(
-                "the session ends with message {head}, not {after}: another client appended to it"
+                "after: the session ends with message {head}, not {after}; read its newest messages first"
             )));
         }
         let mut changes = changes_of_append(engine, state, &settings, messages);
@@ -178,13 +180,14 @@ impl Attempt {
         changes.idempotency = idempotency.clone().map(|(key, body)| (key, EarlierAppend { body, span }));
         let due = changes.slots.iter().any(|slot| slot.ready_at().is_some());
         let tokens = changes.messages.iter().map(|message| message.outline.tokens).sum();
-        // The store assigns a new session's id.
+        // The id is 0 here, because the store assigns the id of a new session later.
         Ok((Some(changes), AttemptOutcome::Appended(appended(span, false, 0), tokens, due)))
     }
 }
 
 impl Session {
-    /// Appends messages to the session in one transaction. They are durable when the call returns. Never waits for a model.
+    /// Appends messages to the session in one transaction. The messages are durable when the call returns. The call
+    /// never waits for a model.
     pub async fn append(&self, batch: impl Into<Batch>) -> Result<Appended, Error> {
         self.check_names()?;
         append(self.shared(), &self.key, batch.into()).await
@@ -197,7 +200,8 @@ async fn append(shared: &Arc<Shared>, key: &SessionKey, batch: Batch) -> Result<
         return Err(Error::invalid("messages: is empty; append at least one"));
     }
     if let Some(key) = &idempotency_key
-        // PostgreSQL cannot store U+0000. If it were replaced with another character, the key would not be found again.
+        // PostgreSQL cannot store U+0000. If this character were replaced with another, the key would not be found
+        // again.
         && (key.is_empty() || key.len() > MAX_KEY_BYTES || key.contains('\0'))
     {
         let problem = format!("idempotency key: 1 to {MAX_KEY_BYTES} bytes and no U+0000 are allowed");
@@ -253,7 +257,7 @@ fn span_of(messages: &[NewMessage]) -> Option<Span> {
 fn hash(messages: &[Message]) -> Result<Vec<u8>, Error> {
     let mut value =
         serde_json::to_value(messages).map_err(|error| Error::invalid(format!("messages: {error}")))?;
-    // Metadata with the same keys in another order counts as the same.
+    // Metadata with the same keys in another order must have the same hash.
     value.sort_all_objects();
     Ok(blake3::hash(value.to_string().as_bytes()).as_bytes().to_vec())
 }
@@ -276,7 +280,7 @@ async fn count(messages: Arc<Vec<Message>>, encoding: Encoding) -> Result<Vec<Co
     tokio::task::spawn_blocking(count).await.map_err(|_| Error::Closed)?
 }
 
-/// Returns the approximate size of these messages as rows, in bytes: their content and about twenty numbers.
+/// Returns the approximate size of these messages as rows, in bytes. A row has the content and about twenty numbers.
 fn written_bytes(messages: &[CountedMessage]) -> usize {
     messages.iter().map(|counted| counted.body.len().saturating_add(256)).fold(0, usize::saturating_add)
 }
@@ -361,8 +365,8 @@ fn changes_of_append(
         for (row, (config, room)) in slots.iter_mut().zip(&configs) {
             match config {
                 Some(config) => drop(row.state.advance(&config.slot, &outline, *room)),
-                // The settings do not define this slot, so its trigger counts nothing. If they define it again later,
-                // `last_seq` shows that there are new messages.
+                // The settings do not define this slot, so its trigger counts nothing. If the settings define the slot
+                // again later, `last_seq` shows that there are new messages.
                 None if row.scope.holds(&outline) && !outline.skip => {
                     row.state.since.last_seq = outline.seq;
                 }
@@ -390,7 +394,8 @@ fn changes_of_append(
     }
 }
 
-/// Returns the authors of these messages, who become members of the session unless they are already.
+/// Returns the authors of these messages. Each author becomes a member of the session unless the author is a member
+/// already.
 fn authors_of(counted: &[CountedMessage]) -> Vec<Membership> {
     let authors = counted.iter().filter_map(|counted| counted.message.author.as_ref());
     let mut seen = HashSet::new();
@@ -399,8 +404,8 @@ fn authors_of(counted: &[CountedMessage]) -> Vec<Membership> {
 }
 
 impl SessionRow {
-    /// Updates the number of skipped messages for a new message. If one message of a call batch is skipped, all its messages
-    /// count as skipped.
+    /// Updates the number of skipped messages for a new message. If one message of a call batch is skipped, all
+    /// messages of the batch count as skipped.
     pub(super) fn count_skipped(&mut self, outline: &Outline) {
         if outline.cut >= Cut::InLoop {
             (self.batch_from, self.batch_skipped) = (outline.seq, false);
@@ -415,8 +420,8 @@ impl SessionRow {
     }
 }
 
-/// Creates a session from these messages, with this metadata, and with the settings and attributes of the session `from`.
-/// Returns false if the session exists already.
+/// Creates a session from these messages, with this metadata, and with the settings and attributes of the session
+/// `from`. Returns false if the session exists already.
 pub(super) async fn create(
     shared: &Arc<Shared>,
     key: &SessionKey,
@@ -450,8 +455,8 @@ pub(super) fn new_session(encoding: Encoding, now: Timestamp) -> SessionRow {
 }
 
 /// Returns the slots of a session: the stored slots, and new rows for the other slots that the settings define. If the
-/// session has messages already, the trigger of a new slot counts from now on. Its first summary will also cover all
-/// earlier messages.
+/// session has messages already, the trigger of a new slot counts only messages from now on. The first summary of the
+/// new slot will also cover all earlier messages.
 pub(super) fn session_slots(state: &SessionState, settings: &Settings) -> Vec<SlotRow> {
     let mut slots = state.slots.clone();
     let head = state.session.as_ref().map_or(0, |row| row.tracker.head());

@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::settings::{Patch, Settings};
 use crate::shared::Shared;
 
-/// Maximum nesting depth of metadata and attributes. JSON parsers have a depth limit. A value that exceeds it could not
-/// be read again, nor could anything that is stored with it.
+/// Maximum nesting depth of metadata and attributes. JSON parsers have a depth limit. If a stored value exceeded this
+/// limit, the value and the rest of its row could not be read again.
 pub(super) const DEEPEST: usize = 100;
 
 /// Returns whether metadata or attributes nest deeper than [`DEEPEST`].
@@ -47,7 +47,7 @@ pub(super) fn read_patch(stored: &str) -> Result<Patch, Error> {
     Ok(if stored.is_empty() { Patch::default() } else { Patch::parse(stored)? })
 }
 
-/// Rejects settings that only a workspace may set.
+/// Rejects settings that may be set for a workspace but not for a session.
 pub(super) fn check_session_patch(patch: &Patch) -> Result<(), Error> {
     let cap = patch.entries().get("summarize").and_then(|summarize| summarize.get("spend_cap_per_day"));
     match cap {
@@ -58,8 +58,8 @@ pub(super) fn check_session_patch(patch: &Patch) -> Result<(), Error> {
     }
 }
 
-/// Merges a patch into the document `stored`. Returns the new document, and the effective settings: those of the
-/// engine, changed by the document `over` and then by the new document.
+/// Merges a patch into the document `stored`. Returns the new document and the effective settings. The effective
+/// settings are the engine's settings, changed first by the document `over` and then by the new document.
 pub(super) fn merged(
     engine: &Shared,
     over: &str,

@@ -1,8 +1,9 @@
 //! Workspaces, authors and members, with their metadata.
 //!
-//! Every author of a message is stored in the workspace, and becomes a member of the session with the first message.
-//! Callers can store metadata, which the engine does not interpret. Other APIs can store attributes: a JSON object that
-//! maps the name of each API to its data, its part.
+//! Every author of a message is stored in the workspace. An author becomes a member of a session with the author's
+//! first message in the session. Callers can store metadata, which the engine does not interpret. Other APIs, such as
+//! Honcho's, can store attributes. Attributes are a JSON object that maps the name of each API to the data of this API.
+//! This data is called the API's part of the attributes.
 
 use std::sync::Arc;
 
@@ -27,8 +28,8 @@ use crate::store::{
 pub struct Attributes {
     /// The API's name.
     pub owner: &'static str,
-    /// Computes the new part from the current one, and the settings that follow from it. A null removes a setting. The
-    /// result must depend on nothing but the current part.
+    /// Computes from the current part the new part, and a patch with the settings that follow from the new part. A null
+    /// in the patch removes a setting. The result must depend only on the current part.
     pub change: AttributesChange,
 }
 
@@ -36,7 +37,7 @@ type AttributesChange =
     Arc<dyn Fn(&Map<String, Value>) -> Result<(Map<String, Value>, Patch), Error> + Send + Sync>;
 
 impl Attributes {
-    /// Changes the owner's part, and returns the settings that follow from it. An empty part is not stored.
+    /// Changes the owner's part, and returns the settings that follow from the new part. An empty part is not stored.
     fn apply(&self, attributes: &mut Map<String, Value>, limits: &Settings) -> Result<Patch, Error> {
         let before = attributes.get(self.owner).and_then(Value::as_object);
         let (part, patch) = (self.change)(before.unwrap_or(&Map::new()))?;
@@ -62,7 +63,7 @@ fn check_attributes(attributes: &Map<String, Value>, settings: &Settings) -> Res
     })
 }
 
-/// Changes to a workspace or a session. What a field does not set stays unchanged.
+/// Changes to a workspace or a session. A field that is `None` or empty changes nothing.
 #[derive(Clone, Default)]
 pub struct Update {
     /// Metadata that replaces the caller's current metadata.
@@ -85,13 +86,14 @@ pub struct Upserted<T> {
 /// The result of a change to a session's metadata and settings.
 pub(super) struct UpdatedSession {
     created: bool,
-    /// The session's info, unless the call created the session.
+    /// The session's info; `None` if the call created the session.
     info: Option<SessionInfo>,
     pub(super) settings: Arc<Settings>,
 }
 
 impl Engine {
-    /// Lists workspaces by age. For the operator only: a tenant must not see other workspaces.
+    /// Lists workspaces, sorted as `listing` requests. For the operator only, because a tenant must not see other
+    /// workspaces.
     pub async fn list_workspaces(
         &self,
         listing: Listing<WorkspaceRow>,
@@ -99,9 +101,9 @@ impl Engine {
         Ok(self.shared().store.workspaces(listing).await?)
     }
 
-    /// Returns the secret random number of the store, which is the same for every engine on the store. From it a
-    /// program can derive names that reveal nothing, for example message ids that do not show how many sessions there
-    /// are.
+    /// Returns the secret random number of the store, which is the same for every engine on the store. A program can
+    /// derive names from this number that reveal nothing, for example message ids that do not show how many sessions
+    /// the store contains.
     pub async fn secret(&self) -> Result<[u8; 32], Error> {
         Ok(self.shared().store.secret().await?)
     }
@@ -114,7 +116,7 @@ impl Workspace {
         Ok(self.shared().store.workspaces(Listing::named(self.name())).await?.first())
     }
 
-    /// Changes metadata and attributes of the workspace. Creates it if it does not exist.
+    /// Changes metadata and attributes of the workspace. Creates the workspace if it does not exist.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -142,11 +144,11 @@ impl Workspace {
         Ok(Upserted { value, created })
     }
 
-    /// Deletes the workspace. Fails if it still has sessions; delete them first, one by one. Returns false if the
-    /// workspace did not exist.
+    /// Deletes the workspace. Fails if the workspace still has sessions. Delete its sessions first, one by one. Returns
+    /// false if the workspace did not exist.
     pub async fn delete(&self) -> Result<bool, Error> {
-        // The state of its proxied conversations is dropped from memory first, so that it is not stored after the
-        // deletion.
+        // The state of the workspace's proxied conversations is dropped from memory first, so that it is not stored
+        // after the deletion.
         self.engine.inner.threads.remove_workspace(self.name());
         self.engine.inner.threads.settled().await;
         match self.shared().store.delete_workspace(self.name()).await? {
@@ -159,7 +161,8 @@ impl Workspace {
         }
     }
 
-    /// Lists the sessions of the workspace by age. With `member`, only the sessions of which this author is a member.
+    /// Lists the sessions of the workspace, sorted as `listing` requests. With `member`, lists only the sessions of
+    /// which this author is a member.
     pub async fn list_sessions(
         &self,
         member: Option<&str>,
@@ -179,8 +182,8 @@ impl Workspace {
         Ok(self.shared().store.authors(self.name(), Listing::named(name)).await?.first())
     }
 
-    /// Replaces an author's metadata, and each part of the attributes that `attributes` contains. `None` leaves them
-    /// unchanged. Creates the author and the workspace if they do not exist.
+    /// Replaces an author's metadata, and each part of the attributes that `attributes` contains. `None` leaves the
+    /// metadata or the attributes unchanged. Creates the author and the workspace if they do not exist.
     pub async fn set_author(
         &self,
         name: &str,
@@ -210,26 +213,26 @@ impl Workspace {
         Ok(Upserted { value, created })
     }
 
-    /// Lists the authors of the workspace by age.
+    /// Lists the authors of the workspace, sorted as `listing` requests.
     pub async fn list_authors(&self, listing: Listing<AuthorRow>) -> Result<ListPage<AuthorRow>, Error> {
         Ok(self.shared().store.authors(self.name(), listing).await?)
     }
 }
 
 impl Session {
-    /// Changes settings of this session alone: only the keys in the patch. A null removes a session setting. Creates
-    /// the session if it does not exist. The encoding of an existing session cannot be changed.
+    /// Changes the settings of this session: only the keys that the patch contains. A null removes a setting of the
+    /// session. Creates the session if it does not exist. The encoding of an existing session cannot be changed.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         self.put(Some(patch), None).await
     }
 
-    /// Replaces the caller's metadata of the session. Creates the session if it does not exist.
+    /// Replaces the metadata that callers store for the session. Creates the session if it does not exist.
     pub async fn set_metadata(&self, metadata: Map<String, Value>) -> Result<(), Error> {
         self.put(None, Some(metadata)).await.map(|_| ())
     }
 
-    /// Changes settings and replaces the caller's metadata, as [`Session::set`] and [`Session::set_metadata`] do, but
-    /// in one transaction. Creates the session if it does not exist.
+    /// Changes settings as [`Session::set`] does and replaces metadata as [`Session::set_metadata`] does, in one
+    /// transaction. Creates the session if it does not exist.
     pub async fn put(
         &self,
         patch: Option<&Patch>,
@@ -250,8 +253,8 @@ impl Session {
         Ok(Upserted { value, created })
     }
 
-    /// Does the same as [`Session::update`], and applies `patch` to the session's settings. If there is a patch, the
-    /// session is written even if nothing changes.
+    /// Changes the session as [`Session::update`] does, and applies `patch` to the session's settings. If there is a
+    /// patch, the session is written even if nothing changes.
     pub(super) async fn write(&self, patch: Option<Patch>, update: Update) -> Result<UpdatedSession, Error> {
         self.check_names()?;
         patch.iter().try_for_each(check_session_patch)?;
@@ -274,8 +277,8 @@ impl Session {
                 session.settings = document;
                 Ok::<_, Error>((session_slots(state, &settings), settings))
             };
-            // Only the result of the patch is checked, so that stored settings which are no longer valid can be
-            // replaced.
+            // The stored settings are checked only after the patch is applied, so that a patch can replace stored
+            // settings that are no longer valid.
             let mut settings = match patch.as_ref().filter(|patch| !patch.is_empty()) {
                 Some(patch) => {
                     let (slots, settings) = apply(&mut session, patch)?;
@@ -310,7 +313,7 @@ impl Session {
                 return Ok((None, UpdatedSession { created: false, info: Some(info(&session)), settings }));
             }
             session.updated = state.now;
-            // The store assigns the id of a new session later, so its info is read again.
+            // The store assigns the id of a new session later, so the info of a new session is read afterwards.
             let updated =
                 UpdatedSession { created: before.is_none(), info: before.map(|_| info(&session)), settings };
             changes.session = Some(session);
@@ -319,7 +322,7 @@ impl Session {
         Ok(self.shared().change(&self.key, Load::default(), decide).await?.0)
     }
 
-    /// Replaces the caller's metadata of a message. The message's content stays unchanged.
+    /// Replaces the metadata that callers store for a message. The message's content stays unchanged.
     pub async fn set_message_metadata(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
         self.change(Load::default(), move |engine, state, session| {
             if !(1..=session.tracker.head()).contains(&seq) {
@@ -332,7 +335,7 @@ impl Session {
         .await
     }
 
-    /// Lists the members of the session.
+    /// Lists the members of the session, sorted as `listing` requests.
     pub async fn list_members(&self, listing: Listing<MemberRow>) -> Result<ListPage<MemberRow>, Error> {
         Ok(self.shared().store.members(self.id().await?, listing).await?)
     }

@@ -1,4 +1,4 @@
-//! Reports the state of sessions and slots with the reasons, for people and for monitoring programs.
+//! Reports the state of sessions and slots, and the reasons for this state, to people and monitoring programs.
 
 use std::sync::Arc;
 
@@ -19,52 +19,55 @@ use crate::store::{QueueCounts, SlotRow, SummaryId};
 pub struct Explanation {
     /// The session.
     pub session: SessionInfo,
-    /// Its slots.
+    /// The session's slots.
     pub slots: Vec<SlotExplanation>,
 }
 
 // fields: one flat record, printed and served as it is.
-/// The state of a slot, and why it is due or not.
+/// The state of a slot, and why a summary is due or not.
 #[derive(Debug, Clone, Serialize)]
 pub struct SlotExplanation {
     /// The slot's name.
     pub slot: String,
-    /// The author whose messages it covers; `None` for all messages.
+    /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// Its status.
+    /// The slot's status.
     pub status: SlotStatus,
     /// The status and its reason, as text.
     pub why: String,
-    /// The current summary.
+    /// The slot's current summary; `None` if the slot has no summary.
     pub summary: Option<SummaryId>,
-    /// The last message that its summary covers; 0 without a summary.
+    /// The last message that the slot's summary covers; 0 if the slot has no summary.
     pub covered: Seq,
-    /// The message at which it became due; `None` if it is not due.
+    /// The message at which the slot became due; `None` if the slot is not due.
     pub due: Option<Seq>,
-    /// When its trigger fires even if no further message is added; `None` if it fires only at a message.
+    /// The time at which the slot's trigger fires even if no further message is added; `None` if the trigger fires only
+    /// when a message is added.
     pub due_at: Option<Timestamp>,
-    /// Its trigger, as an expression; `None` if the settings no longer define the slot.
+    /// The slot's trigger, written as in the settings; `None` if the settings no longer define the slot.
     pub trigger: Option<String>,
     /// The progress of each condition of the trigger.
     pub gauges: Vec<trigger::Gauge>,
-    /// The newest messages that stay verbatim and are not summarized, as an expression.
+    /// Which of the newest messages stay verbatim and are not summarized, written as in the settings; `None` if the
+    /// settings no longer define the slot.
     pub keep: Option<String>,
-    /// Maximum size of the summary, in tokens.
+    /// Maximum size of the summary, in tokens; `None` if the slot limits the characters instead.
     pub max_tokens: Option<u64>,
-    /// Maximum size of the summary, in characters.
+    /// Maximum size of the summary, in characters; `None` if the slot limits the tokens instead.
     pub max_chars: Option<u64>,
-    /// The models that write it, first choice first.
+    /// The models that write the slot's summaries, in order of preference.
     pub models: Vec<String>,
-    /// Id of the engine that has leased the slot.
+    /// Id of the engine that has leased the slot; `None` if the slot is not leased.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
-    /// How many times in a row it failed.
+    /// How many attempts to write the summary have failed in a row.
     pub attempts: u32,
-    /// Time of the first failure since the last success.
+    /// Time of the first failure since a configured model last wrote a summary; `None` if there was no failure since
+    /// then.
     pub failing_since: Option<Timestamp>,
-    /// Time of the next attempt.
+    /// Earliest time of the next attempt; `None` if there is no such limit.
     pub not_before: Option<Timestamp>,
-    /// The last error.
+    /// The last error; `None` if there was no error in the last attempt.
     pub last_error: Option<String>,
 }
 
@@ -80,14 +83,14 @@ pub enum SlotStatus {
     Working,
     /// The last attempt failed. A worker will retry.
     Waiting,
-    /// A summary is due, but a tool call or loop is in progress. The messages cannot be divided inside it, so the
-    /// worker waits until it ends.
+    /// A summary is due, but a tool call or loop is in progress. The log cannot be cut inside a tool call or loop, so
+    /// the worker waits until the call or loop ends.
     Parked,
     /// The settings no longer define the slot. Its last summary stays in use.
     Retired,
 }
 
-/// The slots of a workspace that are due, and their number by status.
+/// The due slots of a workspace, and their number by status.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Queue {
     /// Number of slots that are due and not started yet.
@@ -102,26 +105,26 @@ pub struct Queue {
     pub slots: Vec<QueueEntry>,
 }
 
-/// A slot that has a summary to be written.
+/// A slot whose next summary is due.
 #[derive(Debug, Clone, Serialize)]
 pub struct QueueEntry {
     /// The session.
     pub session: Arc<str>,
     /// The slot.
     pub slot: String,
-    /// The author whose messages it covers; `None` for all messages.
+    /// The author whose messages the slot covers; `None` for all messages.
     pub scope: Option<Author>,
-    /// Its status.
+    /// The slot's status.
     pub status: SlotStatus,
-    /// The message at which it became due; `None` if it is not due.
+    /// The message at which the slot became due; `None` if the slot is not due.
     pub due: Option<Seq>,
-    /// Time at which it became due.
+    /// The time at which the slot became due.
     pub since: Option<Timestamp>,
-    /// How many times in a row it failed.
+    /// How many attempts to write the summary have failed in a row.
     pub attempts: u32,
-    /// Time of the next attempt.
+    /// Earliest time of the next attempt; `None` if there is no such limit.
     pub not_before: Option<Timestamp>,
-    /// The last error.
+    /// The last error; `None` if there was no error in the last attempt.
     pub last_error: Option<String>,
 }
 
@@ -129,7 +132,7 @@ pub struct QueueEntry {
 const MAX_QUEUE_ENTRIES: usize = 1_000;
 
 impl Session {
-    /// Returns the state of every slot, and why it is due or not.
+    /// Returns the state of every slot, and why a summary is due or not.
     pub async fn explain(&self) -> Result<Explanation, Error> {
         let (shared, (state, row)) = (self.shared(), self.state().await?);
         let settings = shared.settings_at(&state)?;
@@ -207,7 +210,8 @@ fn reason(row: &SlotRow, status: SlotStatus, gauges: Option<&trigger::TriggerPro
     }
 }
 
-/// Returns how often the slot failed since the last success, and the last error.
+/// Returns a text with the number of failures since the last success, and with the last error. Empty if there was no
+/// error.
 fn failures(row: &SlotRow) -> String {
     let error = row.work.last_error.as_deref().unwrap_or("no answer");
     match row.work.attempts {
@@ -218,7 +222,7 @@ fn failures(row: &SlotRow) -> String {
 }
 
 impl Workspace {
-    /// Returns the slots of the workspace that are due, and the progress of their summaries.
+    /// Returns the due slots of the workspace, and the progress of their summaries.
     pub async fn queue(&self) -> Result<Queue, Error> {
         let (QueueCounts { working, parked, waiting, due, .. }, rows) =
             self.shared().store.queue(Some(self.name()), MAX_QUEUE_ENTRIES).await?;

@@ -54,8 +54,9 @@ pub enum ForkKind {
     /// Every message, and the summaries that were current at that point.
     #[default]
     Whole,
-    /// What a context would contain: the summary and the messages after it. The summary becomes the pinned first
-    /// message. For a sub-agent that needs the facts but not the whole history.
+    /// The messages that a context would contain: the summary and the messages after it. In the new session, the
+    /// summary is a pinned message after the system messages. This kind is for a sub-agent that needs the facts but not
+    /// the whole history.
     Condensed,
 }
 
@@ -65,7 +66,7 @@ impl Fork {
         Self { name: name.into(), at: None, kind: ForkKind::Whole, metadata: None }
     }
 
-    /// Creates a fork that copies what a context would contain.
+    /// Creates a fork that copies the summary and the messages that a context would contain.
     pub fn condensed(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into(), at: None, kind: ForkKind::Condensed, metadata: None }
     }
@@ -85,7 +86,7 @@ struct Forking<'a> {
 }
 
 impl Session {
-    /// Creates a new session from this one.
+    /// Creates a new session from this session.
     pub async fn fork(&self, fork: Fork) -> Result<Session, Error> {
         self.check_names()?;
         check_name("session", &fork.name)?;
@@ -123,8 +124,8 @@ impl Session {
             ForkKind::Condensed => forking.condensed().await,
         };
         match created {
-            // The session may have been deleted in the meantime. The store reports that as a general failure, so it is
-            // checked.
+            // The session may have been deleted in the meantime. The store reports a deletion only as a general
+            // failure, so this code checks whether the session still exists.
             Err(Error::Store(error)) => Err(match self.state().await {
                 Err(missing @ Error::NotFound { .. }) => missing,
                 Ok((_, now)) if now.id != forking.row.id => Error::no_session(self.name()),
@@ -141,13 +142,15 @@ impl Session {
 }
 
 impl Forking<'_> {
-    /// Creates the session from what a context would contain. Returns false if a session of that name exists.
+    /// Creates the session from the messages that a context would contain. Returns false if a session of that name
+    /// exists.
     async fn condensed(&self) -> Result<bool, Error> {
         let (shared, from, at) = (self.from.shared(), &self.from.key, self.at);
         let request = ContextRequest { as_of: Some(at), ..ContextRequest::default() };
         let mut context = context::context(shared, from, request.clone()).await?;
         if !context.report.exhaustive {
-            // The summary does not cover all older messages, so the context is built again with a digest of the others.
+            // The summary does not cover all older messages, so the context is built again with a digest of the other
+            // messages.
             context = context::context(shared, from, ContextRequest { fill: true, ..request }).await?;
         }
         let mut messages = context.messages;
@@ -173,8 +176,8 @@ impl Forking<'_> {
         create(shared, &self.to.key, messages, &self.row, self.metadata.clone()).await
     }
 
-    /// Creates the session from every message and from the summaries that were current at that point. Returns false if a
-    /// session of that name exists.
+    /// Creates the session from every message and from the summaries that were current at that point. Returns false if
+    /// a session of that name exists.
     async fn whole(&self, slots: Vec<SlotRow>) -> Result<bool, Error> {
         let Self { from, row, to: Session { key, .. }, at, .. } = self;
         let shared = from.shared();
@@ -259,8 +262,8 @@ impl Forking<'_> {
     }
 }
 
-/// A slot of the new session. If its state is not copied unchanged, the messages after its last trigger event are
-/// counted again.
+/// A slot of the new session. If the state of the slot is not copied unchanged, the messages after the slot's last
+/// trigger event are counted again.
 struct ForkedSlot<'a> {
     row: SlotRow,
     slot: &'a Slot,
@@ -286,7 +289,7 @@ impl ForkedSlot<'_> {
 }
 
 /// Returns the newest summary of the slot that covers only messages up to `at`, and the summary before it. The fork
-/// needs both, so that an undo works there too.
+/// needs both summaries, so that the newest one can be undone in the fork too.
 async fn lineage(
     shared: &Shared,
     session: SessionId,

@@ -7,7 +7,7 @@ use crate::error::{Error, check_name};
 use crate::key::{CreatedKey, Key, NewKey, Rights};
 use crate::store::{KeyRow, PickKeys, StoreError};
 
-/// A handle for the API keys of a store. Creating it reads and writes nothing.
+/// A handle for the API keys of a store. Creating the handle reads and writes nothing.
 ///
 /// No method of an [`Engine`] requires a key. A server that accepts requests from untrusted clients must check the
 /// keys.
@@ -40,7 +40,7 @@ impl Engine {
 }
 
 impl Keys {
-    /// Creates a key. Only the result contains its secret; the store has only a hash of it.
+    /// Creates a key. Only the result contains the key's secret. The store has only a hash of the secret.
     pub async fn create(&self, new: NewKey) -> Result<CreatedKey, Error> {
         let store = &self.engine.shared().store;
         let (id, secret) = make()?;
@@ -59,8 +59,9 @@ impl Keys {
         Ok(CreatedKey { key: store.add_key(KeyRow { key, hash }).await?, secret })
     }
 
-    /// Lists the keys of one workspace or of all by id, revoked and expired ones too: those with an id after `after`,
-    /// at most `limit`, and never more than 1,000.
+    /// Lists the keys of one workspace, or of all workspaces if `workspace` is `None`, including revoked and expired
+    /// keys. The list is sorted by id and starts after the id `after`. It has at most `limit` keys, and never more than
+    /// 1,000.
     pub async fn list(
         &self,
         workspace: Option<&str>,
@@ -73,7 +74,8 @@ impl Keys {
         Ok(rows.into_iter().map(|row| row.key).collect())
     }
 
-    /// Revokes a key immediately. With `workspace`, only a key of that workspace. Returns false if there is no such key.
+    /// Revokes a key immediately. With `workspace`, revokes the key only if it belongs to this workspace. Returns false
+    /// if there is no such key.
     pub async fn revoke(&self, id: &str, workspace: Option<&str>) -> Result<bool, Error> {
         Ok(self.engine.shared().store.revoke_key(id, workspace).await?)
     }

@@ -31,12 +31,12 @@ const PAGE: usize = 1_000;
 
 impl Engine {
     /// Finds the session and the slot that a log line of the engine names by a hash, such as
-    /// `5f0a2c1b-91d4e07b3c22-c3e1a0b2`. Without its third part the hash names only the session.
+    /// `5f0a2c1b-91d4e07b3c22-c3e1a0b2`. A hash without the third part names only a session.
     ///
-    /// For the operator only, because it searches all workspaces. It reads the names of all workspaces in pages of
-    /// 1,000. In the workspace whose hash matches, it reads the rows of the sessions until it finds the session. So the
-    /// cost grows with the number of workspaces, and with the number of sessions of that workspace. It reads no
-    /// sessions of other workspaces, and writes nothing.
+    /// For the operator only, because the call searches all workspaces. The call reads the names of all workspaces in
+    /// pages of 1,000. In the workspace whose hash matches, it reads the rows of the sessions until it finds the
+    /// session. It reads no sessions of other workspaces, and writes nothing. The cost grows with the number of
+    /// workspaces, and with the number of sessions in the matching workspace.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {

@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::search::{Query, text_of};
 use crate::store::{Hit, Load, Portion, Search, SessionKey, SummaryId};
 
-/// Maximum size of the messages in one page of results, approximately, in bytes: 4 MiB. All messages of a page are in
-/// memory at the same time, and a common word matches every message.
+/// Approximate maximum size of the messages in one page of results, in bytes: 4 MiB. A common word may match every
+/// message, and all messages of a page are in memory at the same time.
 pub const SEARCH_BYTES: u64 = 4 << 20;
 
 /// A message that matches a search.
@@ -30,8 +30,8 @@ pub struct SearchHit {
     pub cursor: HitCursor,
 }
 
-/// The position at which a search continues: after this message of this session. It contains the session's name and not
-/// its id in the store, because the id would reveal facts about other tenants.
+/// The position at which a search continues: after this message of this session. A cursor contains the session's name
+/// and not the session's id in the store, because the id would reveal facts about other tenants.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct HitCursor {
     /// The session's name.
@@ -44,13 +44,14 @@ pub struct HitCursor {
 const EXCERPT: usize = 60;
 
 impl Session {
-    /// Searches the messages of the session, newest first, including those that a summary covers. A message matches if
-    /// it contains all `words`, in any order. A word also matches inside a longer word, and a `"quoted phrase"` counts
-    /// as one word. The search works in any script. With `covered_by`, only the messages that this summary covers are
-    /// searched. With `after`, a cursor of this session, the search continues after that message.
+    /// Searches the messages of the session, newest first. Messages that a summary covers are searched too. A message
+    /// matches if it contains all `words`, in any order. A word also matches inside a longer word, and a `"quoted
+    /// phrase"` counts as one word. The search works in any script. With `covered_by`, only the messages that this
+    /// summary covers are searched. With `after`, a cursor of this session, the search continues after that message.
     ///
-    /// Returns at most `limit` messages, and at most 1,000. Large messages make the page shorter: it ends when its
-    /// messages have [`SEARCH_BYTES`] or more. [`Portion::more`] is true if there are matches after the last cursor.
+    /// Returns at most `limit` messages, and never more than 1,000. Large messages make the page shorter: the page ends
+    /// when its messages have [`SEARCH_BYTES`] or more. [`Portion::more`] is true if there are matches after the last
+    /// cursor.
     pub async fn search(
         &self,
         words: &str,
@@ -83,8 +84,9 @@ impl Session {
 }
 
 impl Workspace {
-    /// Searches messages of all its sessions, newest session first: see [`Session::search`]. If the session of the
-    /// cursor was deleted in the meantime, the search fails with a conflict and must start again.
+    /// Searches the messages of all sessions of the workspace, newest session first. [`Session::search`] describes the
+    /// arguments. If the session of the cursor was deleted in the meantime, the search fails with a conflict and must
+    /// start again.
     pub async fn search(
         &self,
         words: &str,

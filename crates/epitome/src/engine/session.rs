@@ -41,7 +41,7 @@ pub struct Page {
     pub after: Option<Seq>,
     /// Only messages before this one.
     pub before: Option<Seq>,
-    /// Only messages of this author, and the results of their tool calls.
+    /// Only messages of this author, and the results of this author's tool calls.
     pub scope: Option<Author>,
     /// Whether the newest message comes first.
     pub reverse: bool,
@@ -90,7 +90,7 @@ impl Session {
     }
 
     /// Changes the session if it exists. `decide` receives the stored state, and returns the changes and a result for
-    /// the caller. If it fails, nothing is changed.
+    /// the caller. If `decide` fails, nothing is changed.
     pub(super) async fn change<T: Send + 'static>(
         &self,
         load: Load,
@@ -113,7 +113,7 @@ impl Session {
         Ok((state, row))
     }
 
-    /// Returns what is stored about the session except its messages.
+    /// Returns the session's counters and metadata.
     pub async fn info(&self) -> Result<SessionInfo, Error> {
         let (_, row) = self.state().await?;
         Ok(SessionInfo::new(Arc::clone(&self.key.session), row))
@@ -146,8 +146,8 @@ impl Session {
         Ok(context)
     }
 
-    /// Returns a stamp that changes whenever a context of the session may change. A caller that cached a context, and the
-    /// stamp read before it, can reuse the context while the stamp is the same.
+    /// Returns a stamp that changes whenever a context of the session may change. A caller can read the stamp, then
+    /// request a context, and cache both. The caller can reuse the cached context as long as the stamp is the same.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -168,17 +168,18 @@ impl Session {
         stamp.ok_or_else(|| Error::no_session(&self.key.session))
     }
 
-    /// Deletes the session with everything derived from it. Returns false if it did not exist. The cost of its summaries
-    /// stays in the workspace's usage.
+    /// Deletes the session with everything derived from it. Returns false if the session did not exist. The cost of the
+    /// session's summaries stays in the workspace's usage.
     pub async fn delete(&self) -> Result<bool, Error> {
         let deleted = self.shared().store.delete(&self.key).await?;
         self.shared().notify_slot_changed();
         Ok(deleted)
     }
 
-    /// Sets a message's flags. A call batch is pinned or skipped as a whole. Triggers that have fired are not
-    /// recalculated. The skip flag of a message cannot be removed while a summary covers its position, because that
-    /// summary was written without the message.
+    /// Sets a message's flags. If one message of a call batch (a message with tool calls, and the results of these
+    /// calls) is pinned or skipped, the whole batch is. A trigger that has already fired is not changed. The skip flag
+    /// of a message cannot be removed while a summary covers its position, because that summary was written without the
+    /// message.
     pub async fn flag(&self, seq: Seq, flags: Flags) -> Result<(), Error> {
         let load = Load { log: LoadLog::CallBatch(seq), ..Load::default() };
         self.change(load, move |_, state, mut session| {
@@ -191,7 +192,7 @@ impl Session {
                 }
                 let others = state.log.iter().any(|outline| outline.seq != seq && outline.skip);
                 let (was, is) = (others || message.skip, others || skip);
-                // The summary was written without the message, but the message would then count as summarized.
+                // Without the flag, the message would count as summarized, but the summary was written without it.
                 let covered = |row: &SlotRow| row.scope.holds(message) && row.state.covered >= message.seq;
                 if let Some(row) = state.slots.iter().find(|row| was && !is && covered(row)) {
                     return Err(Error::Conflict(format!(
@@ -216,8 +217,8 @@ impl Session {
             .await
     }
 
-    /// Returns the effective settings of the session: the engine's, changed by those of the workspace and of the
-    /// session.
+    /// Returns the effective settings of the session: the engine's settings, changed first by the workspace's settings
+    /// and then by the session's settings.
     pub async fn settings(&self) -> Result<Arc<Settings>, Error> {
         let (state, _) = self.state().await?;
         self.shared().settings_at(&state)
@@ -228,7 +229,7 @@ impl Session {
         worker::until_idle(self.shared(), Some(self.key.clone())).await
     }
 
-    /// Returns the session's model calls, failed ones too, summed by slot, model and outcome.
+    /// Returns the session's model calls, including failed calls, summed by slot, model and outcome.
     pub async fn usage(&self) -> Result<Vec<UsageSum>, Error> {
         let (workspace, session) = (Arc::clone(&self.key.workspace), Some(Arc::clone(&self.key.session)));
         let query = UsageQuery { workspace, session, since: Timestamp(0), by_session: true };

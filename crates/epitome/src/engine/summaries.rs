@@ -32,7 +32,7 @@ pub struct Summarize {
     pub slot: Option<String>,
     /// The author whose messages are summarized; `None` for all messages.
     pub scope: Option<Author>,
-    /// What the summary should pay attention to most.
+    /// The topic on which the summary should focus; `None` for no special topic.
     pub focus: Option<String>,
     /// Whether the call waits until the summary is written.
     #[serde(skip)]
@@ -46,7 +46,7 @@ impl Default for Summarize {
 }
 
 impl Summarize {
-    /// Creates a request for this slot's summary that waits until it is written.
+    /// Creates a request for this slot's summary. The call waits until the summary is written.
     pub fn slot(name: impl Into<String>) -> Self {
         Self { slot: Some(name.into()), ..Self::default() }
     }
@@ -92,8 +92,9 @@ impl Session {
         self.read_summaries(PickSummaries::Current).await
     }
 
-    /// Returns summaries with an id below `before`, or all if it is `None`; superseded and undone ones too. Newest
-    /// first, at most `limit`, and never more than 1,000.
+    /// Returns summaries, newest first, including superseded and undone summaries. Returns only summaries with an id
+    /// below `before`, or all summaries if `before` is `None`. Returns at most `limit` summaries, and never more than
+    /// 1,000.
     pub async fn history(&self, before: Option<SummaryId>, limit: usize) -> Result<Vec<Summary>, Error> {
         let limit = limit.min(1_000);
         self.read_summaries(PickSummaries::History { slot: None, before, limit }).await
@@ -110,8 +111,8 @@ impl Session {
         rows.into_iter().next().ok_or_else(|| Error::NotFound { what: format!("summary {id}") })
     }
 
-    /// Writes a summary now, without waiting for the trigger. If there are no new messages, returns the current summary and
-    /// calls no model.
+    /// Writes a summary now, without waiting for the trigger. If there are no new messages, returns the current summary
+    /// and calls no model.
     pub async fn summarize(&self, request: Summarize) -> Result<Summarized, Error> {
         let shared = self.shared();
         let (name, focus) = (request.slot.clone(), request.focus.clone());
@@ -156,7 +157,7 @@ impl Session {
         self.wait_for(&scope, &forced).await
     }
 
-    /// Waits until this engine or another one has handled the trigger event.
+    /// Waits until this engine or another engine has handled the trigger event.
     async fn wait_for(&self, scope: &Scope, forced: &ForcedTrigger) -> Result<Summarized, Error> {
         let shared = self.shared();
         let mut moved = shared.signals.slot_changed.subscribe();
@@ -179,7 +180,7 @@ impl Session {
                     reason: Some("the worker waits until the tool call or loop in progress ends".to_owned()),
                 });
             }
-            // The request cleared `not_before`. If it is set again, an attempt has failed in the meantime.
+            // The request cleared `not_before`. If `not_before` is set again, an attempt has failed in the meantime.
             if row.work.not_before.is_some() && row.work.owner.is_none() {
                 let reason = row.work.last_error.clone().unwrap_or_else(|| "the model failed".to_owned());
                 return Err(Error::Model { reason });
@@ -203,8 +204,8 @@ impl Session {
     }
 
     /// Undoes the current summary of a slot. The previous summary becomes current again and is returned; `None` if
-    /// there was none. If a worker is writing the next summary, that summary is discarded. The trigger starts counting
-    /// again at the newest message.
+    /// there was no previous summary. If a worker is writing the next summary, that summary is discarded. The trigger
+    /// starts counting again at the newest message.
     pub async fn undo(&self, summary: SummaryId) -> Result<Option<Summary>, Error> {
         let (_, session) = self.state().await?;
         let undone = self.summary_row(session.id, summary).await?;
@@ -222,8 +223,8 @@ impl Session {
             let parent = undone.and_then(|row| row.parent).and_then(find);
             row.state.undo(parent.map_or(0, |parent| parent.through), session.tracker.head(), state.now);
             row.active = parent.map(|parent| parent.id);
-            // If a worker is writing the next summary, it builds on the undone one. The new fencing token makes its
-            // commit fail.
+            // If a worker is writing the next summary, this summary builds on the undone one. The new fencing token
+            // makes the worker's commit fail.
             row.fence = row.fence.saturating_add(1);
             row.work = crate::store::SlotWork::default();
             row.update_waiting_since(state.now);
@@ -240,8 +241,9 @@ impl Session {
         Ok(parent.map(current))
     }
 
-    /// Writes a slot's summary again from the first message on, with the current settings. The current summary stays in
-    /// use until the new one is ready. Returns false if there are no messages to summarize.
+    /// Requests that a worker writes a slot's summary again from the first message on, with the current settings. The
+    /// current summary stays in use until the new summary is ready. Returns false if there are no messages to
+    /// summarize.
     pub async fn rebuild(&self, scope: Option<Author>, slot: &str) -> Result<bool, Error> {
         let (name, scope) = (slot.to_owned(), scope.into());
         let fires = self
@@ -249,8 +251,8 @@ impl Session {
                 let mut row = find_slot(engine, state, &scope, Some(&name))?;
                 let fires = force_rebuild(&mut row, state.now);
                 row.work.rebuild = true;
-                // A summary in progress builds on the current summary. Without this it would be stored in place of the
-                // rebuilt one.
+                // A summary in progress builds on the current summary. If its lease were not revoked, it would be
+                // stored in place of the rebuilt summary.
                 revoke_lease(&mut row);
                 ready_now(&mut row, state.now);
                 let changes = fires.then(|| Changes { slots: vec![row], ..Changes::default() });
@@ -263,8 +265,8 @@ impl Session {
         Ok(fires)
     }
 
-    /// Returns a page of the messages that a summary covers: the messages of its scope, up to the last one that it
-    /// covers.
+    /// Returns a page of the messages that a summary covers: the messages of the summary's scope, up to the last
+    /// covered message.
     pub async fn expand(&self, summary: SummaryId, page: Page) -> Result<Portion<Message>, Error> {
         let (_, row) = self.state().await?;
         let summary = self.summary_row(row.id, summary).await?;
@@ -273,10 +275,10 @@ impl Session {
     }
 }
 
-/// The trigger event of a summary that a caller requested. The caller may wait until it is handled.
+/// The trigger event of a summary that a caller requested. The caller may wait until the trigger event is handled.
 struct ForcedTrigger {
     slot: String,
-    /// False if there are no new messages, so that nothing is to be done.
+    /// Whether the trigger fired; false if there are no new messages.
     fires: bool,
     /// The summary that was current before the request.
     before: Option<SummaryId>,
@@ -302,7 +304,7 @@ fn ready_now(row: &mut SlotRow, now: Timestamp) {
     row.update_waiting_since(now);
 }
 
-/// Fires the trigger as if no message were covered. The coverage itself stays as it is. Returns false if there are no
+/// Fires the trigger as if no message were covered. The stored coverage does not change. Returns false if there are no
 /// messages to summarize.
 fn force_rebuild(row: &mut SlotRow, now: Timestamp) -> bool {
     let covered = std::mem::take(&mut row.state.covered);

@@ -16,7 +16,7 @@ use crate::settings::{Patch, Settings};
 use crate::shared::Listener;
 use crate::store::{Listing, ProxyUsage, SessionKey, UsageQuery, UsageSum, WorkspaceRow};
 
-/// A handle for a workspace. Creating it reads and writes nothing.
+/// A handle for a workspace. Creating the handle reads and writes nothing.
 ///
 /// No method reads, counts or changes anything of another workspace.
 #[derive(Debug, Clone)]
@@ -35,21 +35,21 @@ impl Workspace {
         &self.name
     }
 
-    /// Returns a handle for one of its sessions, which need not exist.
+    /// Returns a handle for a session of the workspace. The session need not exist.
     pub fn session(&self, name: impl Into<Arc<str>>) -> Session {
         let key = SessionKey { workspace: Arc::clone(&self.name), session: name.into() };
         Session { engine: self.engine.clone(), key }
     }
 
-    /// Lists the sessions of the workspace by name: the sessions after the name `after`, at most `limit`, and never
-    /// more than 1,000.
+    /// Lists the sessions of the workspace in the order of their names, starting after the name `after`. Returns at
+    /// most `limit` sessions, and never more than 1,000.
     pub async fn sessions(&self, after: Option<&str>, limit: usize) -> Result<Vec<SessionInfo>, Error> {
         let page = Listing::by_name(after, limit.min(1_000));
         let listed = self.engine.shared().store.sessions(&self.name, None, page).await?;
         Ok(listed.items.into_iter().map(|(name, row)| SessionInfo::new(name, row)).collect())
     }
 
-    /// Returns the settings of this workspace that override the engine's.
+    /// Returns the settings of this workspace that override the engine's settings.
     pub async fn patch(&self) -> Result<Patch, Error> {
         read_patch(&self.document().await?)
     }
@@ -65,11 +65,11 @@ impl Workspace {
         Ok(found.first().map(|row| row.settings).unwrap_or_default())
     }
 
-    /// Changes settings: only the keys in the patch. A null removes a setting. The changes apply from the next message of
-    /// each session on.
+    /// Changes the settings of the workspace: only the keys that the patch contains. A null removes a setting. In each
+    /// session, the changes apply from the next message on.
     pub async fn set(&self, patch: &Patch) -> Result<Arc<Settings>, Error> {
         let (engine, patch) = (Arc::clone(self.shared()), patch.clone());
-        // Merged in one transaction, so that two concurrent changes are both preserved.
+        // The patch is merged in one transaction, so that two concurrent changes are both preserved.
         let decide = move |before: Option<&WorkspaceRow>| {
             let row = before.cloned().unwrap_or_default();
             let (document, settings) = merged(&engine, "", &row.settings, &patch)?;
@@ -79,7 +79,7 @@ impl Workspace {
     }
 
     /// Changes the workspace's row. `decide` receives the stored row, and returns the new row and a result for the
-    /// caller. If it fails, nothing is changed.
+    /// caller. If `decide` fails, nothing is changed.
     pub(super) async fn change<T, F>(&self, decide: F) -> Result<T, Error>
     where
         T: Send + 'static,
@@ -114,15 +114,15 @@ impl Workspace {
         Ok(CondenserBuilder::in_workspace(Arc::clone(self.shared()), Arc::clone(&self.name), settings))
     }
 
-    /// Returns a handle for the proxied conversations of the workspace. Each of their requests contains the whole
-    /// message list: see [`crate::inline`].
+    /// Returns a handle for the proxied conversations of the workspace. [`crate::inline`] describes proxied
+    /// conversations.
     pub fn inline(&self) -> Inline {
         let (inner, workspace) = (&self.engine.inner, Arc::clone(&self.name));
         let (store, threads) = (Hidden(Arc::clone(&inner.shared.store)), Hidden(Arc::clone(&inner.threads)));
         Inline { store, threads, workspace }
     }
 
-    /// Adds these numbers to the statistics of proxied requests of the current hour.
+    /// Adds these numbers to the current hour's statistics of proxied requests.
     pub async fn add_passed(&self, usage: Vec<ProxyUsage>) -> Result<(), Error> {
         check_name("workspace", &self.name)?;
         Ok(self.shared().store.add_proxy_usage(&self.name, usage).await?)
@@ -133,8 +133,9 @@ impl Workspace {
         Ok(self.shared().store.proxy_usage(&self.name, since).await?)
     }
 
-    /// Returns the stored events of one session or of all, oldest first: those with a number above `after`, at most
-    /// `limit`, and never more than 1,000. If `after` is `None`, starts with the oldest stored event.
+    /// Returns the stored events of one session, or of all sessions if `session` is `None`, oldest first. Starts after
+    /// the event number `after`, or with the oldest stored event if `after` is `None`. Returns at most `limit` events,
+    /// and never more than 1,000.
     ///
     /// ```
     /// # async fn try_it() -> Result<(), epitome::Error> {
@@ -162,7 +163,7 @@ impl Workspace {
         Ok(store.events(self.name(), after.unwrap_or(0), session, limit.min(1_000)).await?)
     }
 
-    /// Returns for each session how often its messages were condensed into a summary. Counts only events that are still
+    /// Returns for each session how often messages were condensed into a summary. Counts only events that are still
     /// stored.
     pub async fn condensed(&self) -> Result<Vec<(Arc<str>, u64)>, Error> {
         Ok(self.shared().store.count_condensed(self.name()).await?)
@@ -173,21 +174,23 @@ impl Workspace {
         Ok(self.events(None, None, 0).await?.newest)
     }
 
-    /// Returns a listener for events. Create it before you read events, so that it misses none between reading and waiting.
+    /// Returns a listener for events. Create the listener before you read events, so that it misses no event between
+    /// reading and waiting.
     pub fn listen(&self) -> Listener {
         let shared = self.shared();
         Listener::new(&shared.signals.listeners, self.name().into(), shared.pace.poll)
     }
 
-    /// Returns the model calls since this time, failed ones too, summed by session, slot, model and outcome.
+    /// Returns the model calls since this time, including failed calls, summed by session, slot, model and outcome.
     pub async fn usage(&self, since: Timestamp) -> Result<Vec<UsageSum>, Error> {
         let workspace = Arc::clone(&self.name);
         let query = UsageQuery { workspace, session: None, since, by_session: true };
         Ok(self.shared().store.usage(query).await?)
     }
 
-    /// Returns the model calls of one session or of all since this time, summed by slot, model and outcome. The rows
-    /// contain no session, so there are only a few rows even with many sessions.
+    /// Returns the model calls of one session, or of all sessions if `session` is `None`, since this time. The calls
+    /// are summed by slot, model and outcome. The rows contain no session, so there are only a few rows even with many
+    /// sessions.
     pub async fn usage_by_slot(
         &self,
         session: Option<&str>,

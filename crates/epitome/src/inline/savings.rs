@@ -1,13 +1,16 @@
-//! Computes what an answered request cost, and what it would have cost with the other list.
+//! Computes the cost of an answered request, and the cost of the same request with its other message list. A request
+//! has two lists: the original list and the condensed list. One of them was sent. The other list is the list that was
+//! not sent.
 //!
-//! Pure: the provider's token counts and the local sizes of two lists go in, and a [`ProxyUsage`] comes out. One of the
-//! two lists was sent, and its cost is exact. The other list's cost is estimated: its local token count is
-//! converted with the provider's ratio for the list that was sent.
+//! The inputs are the provider's token counts and the local token counts of both lists. The output is a [`ProxyUsage`].
+//! The cost of the sent list is exact. The cost of the other list is an estimate: its local token count is multiplied
+//! by the provider's count of the sent list, and divided by the local count of the sent list.
 //!
-//! With a prompt cache, the other list would not have been billed in full. If replies show that there is a cache, the
-//! other list's size on the previous turn counts as read from the cache, and the rest as new. So the turn that
-//! condenses a list may cost more than it saves, and is reported as such. If the true saving is unknown (for example
-//! because the cache expired), the smaller estimate is reported.
+//! With a prompt cache, the provider would not have billed the other list in full. If earlier replies show that the
+//! provider caches prompts, the estimate assumes that the cache contains the other list as it was on the previous turn,
+//! and that only the remaining tokens are new. The turn that condenses a list may therefore cost more than it saves.
+//! The reported saving is then negative. If the real saving is uncertain, for example because the cache may have
+//! expired, the smaller estimate is reported.
 
 use epitome_core::message::Tokens;
 
@@ -15,10 +18,10 @@ use crate::dialect::ReplyUsage;
 use crate::settings::Price;
 use crate::store::ProxyUsage;
 
-/// Maximum length of a model name, in characters; longer names are cut, because clients may send any text.
+/// Maximum length of a model name, in characters. Longer names are cut, because clients can send any text as a name.
 const MAX_NAME_CHARS: usize = 128;
 
-/// An answered request.
+/// The facts about an answered request from which its cost and saving are computed.
 ///
 /// ```
 /// use epitome::dialect::ReplyUsage;
@@ -43,28 +46,30 @@ const MAX_NAME_CHARS: usize = 128;
 pub struct AnsweredRequest<'a> {
     /// The requested model.
     pub model: &'a str,
-    /// Whether the list was sent unchanged, and the condensed list is the estimated one.
+    /// Whether the request was sent in shadow mode: the original list was sent, and the cost of the condensed list is
+    /// estimated.
     pub shadow: bool,
     /// Whether the request was sent again with a shorter list, because the provider rejected it as too long.
     pub retried: bool,
     /// Whether the answer was complete.
     pub complete: bool,
-    /// The provider's token counts of the list that was sent, if reported.
+    /// The provider's token counts of the request and its answer. `None` if the provider reported none.
     pub usage: Option<ReplyUsage>,
-    /// Size of the whole request with the original list, by the local count.
+    /// Size in tokens of the whole request with the original list, by the local count.
     pub full: Tokens,
-    /// Size of the whole request with the condensed list, sent or not, by the local count.
+    /// Size in tokens of the whole request with the condensed list, by the local count. In shadow mode, this request is
+    /// not sent.
     pub sent: Tokens,
-    /// How much of the list that was *not* sent would have been in the provider's cache, by the local count: its size
-    /// on the previous turn, or 0 if this turn would have condensed it. `None` if no earlier reply of this conversation
-    /// showed cached tokens.
+    /// Number of tokens that the provider would have read from its cache if the list that was *not* sent had been sent.
+    /// The number is in local tokens. This is the size of that list on the previous turn, or 0 if this turn would have
+    /// condensed the list. `None` if no earlier reply of this conversation reported cached tokens.
     pub other_cached: Option<Tokens>,
     /// The model's price; `None` if unknown.
     pub price: Option<Price>,
 }
 
 impl AnsweredRequest<'_> {
-    /// Returns what the request adds to the sums of its workspace.
+    /// Returns the numbers that the request adds to the usage of its workspace.
     pub fn proxy_usage(&self) -> ProxyUsage {
         let mut sums = ProxyUsage {
             model: self.model.chars().take(MAX_NAME_CHARS).collect(),
@@ -88,19 +93,19 @@ impl AnsweredRequest<'_> {
         sums
     }
 
-    /// Returns the difference between the two lists in the provider's tokens.
+    /// Returns the difference between the sizes of the two lists, in the provider's tokens.
     fn saved(&self, usage: &ReplyUsage) -> Tokens {
         self.scaled(self.full.saturating_sub(self.sent), usage)
     }
 
-    /// Converts a local token count to the provider's.
+    /// Converts a local token count to the provider's tokens.
     fn scaled(&self, tokens: Tokens, usage: &ReplyUsage) -> Tokens {
         let ours = if self.shadow { self.full } else { self.sent }.max(1);
         let scaled = u128::from(tokens).saturating_mul(u128::from(usage.input)) / u128::from(ours);
         Tokens::try_from(scaled).unwrap_or(Tokens::MAX)
     }
 
-    /// Returns how much more the full list costs than the condensed one, in millionths of the price unit.
+    /// Returns how much more the original list costs than the condensed list, in millionths of the currency unit.
     fn saved_cost(&self, usage: &ReplyUsage, price: &Price) -> i64 {
         let saved = self.saved(usage);
         // Equal lists cost the same, with or without a cache.
@@ -108,7 +113,8 @@ impl AnsweredRequest<'_> {
             return 0;
         }
         let Some(cached) = self.other_cached else {
-            // Only this reply is available: the difference is priced like the cheapest kind of token in it.
+            // No earlier reply shows that the provider caches prompts. The difference is therefore priced like the
+            // cheapest kind of input token in this reply.
             let part = ReplyUsage { input: saved, ..ReplyUsage::default() };
             let part = match usage {
                 ReplyUsage { cached: 1.., .. } => ReplyUsage { cached: saved, ..part },
@@ -120,7 +126,7 @@ impl AnsweredRequest<'_> {
         let input =
             if self.shadow { usage.input.saturating_sub(saved) } else { usage.input.saturating_add(saved) };
         let cached = self.scaled(cached, usage).min(input);
-        // A provider that reports no cache writes does not bill them.
+        // A provider that reports no cache writes bills no extra price for them.
         let written = if usage.cache_written > 0 { input - cached } else { 0 };
         let other = price.request_cost(&ReplyUsage { input, cached, cache_written: written, output: 0 });
         let own = price.request_cost(&ReplyUsage { output: 0, ..*usage });

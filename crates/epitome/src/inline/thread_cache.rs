@@ -1,10 +1,13 @@
 //! Caches the conversations of all workspaces in memory, by the hashes of their lists.
 //!
-//! Each conversation has up to two hashes: of its latest list, and of its list when it was last condensed, from which
-//! other lists may have forked. The second one is omitted if another conversation's latest list has it. The least
-//! recently used conversations are evicted if there are too many or if they need too much memory. An evicted
-//! conversation that is still in use stays valid; it is only not found any more. The hashes of condensed lists are
-//! remembered for longer: they show that the store contains a state.
+//! A lookup finds a conversation by up to two hashes. The first hash is of the conversation's latest list. The second
+//! hash is of the conversation's list at its last condensation; by this hash, a lookup finds forks of the conversation.
+//! The second hash is omitted if the latest list of another conversation has the same hash.
+//!
+//! If there are too many conversations, or if they need too much memory, the least recently used conversations are
+//! evicted. A caller can continue to use a conversation that was evicted in the meantime, but lookups no longer find
+//! it. The hashes of condensed lists are stored longer than the conversations: such a hash shows that the store
+//! contains a state for the list.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -35,8 +38,8 @@ const MAX_CONDENSED: usize = 4 * MAX_THREADS;
 pub(crate) struct ThreadCache {
     index: Mutex<CacheIndex>,
     max_threads: usize,
-    /// Maximum memory in bytes. A conversation larger than a quarter of this is not cached, so that others need not be
-    /// evicted for it.
+    /// Maximum memory in bytes. A conversation that needs more than a quarter of this memory is not cached, because too
+    /// many other conversations would have to be evicted.
     max_bytes: usize,
     /// States that are not in the store yet.
     pub(super) write_queue: Arc<WriteQueue>,
@@ -49,28 +52,30 @@ pub(super) struct CachedThread {
     number: u64,
     workspace: Arc<str>,
     pub(super) thread: Thread,
-    /// The id of the condenser that it was begun with: a condenser with other settings counts tokens differently.
+    /// The id of the condenser with which the conversation began. A condenser with another id may count tokens
+    /// differently.
     pub(super) condenser: u64,
     pub(super) conversation_id: Arc<str>,
 }
 
-/// A cached conversation that shares its beginning with a list.
+/// The result of a lookup: a cached conversation that has the same beginning as a list.
 pub(super) struct CacheHit {
     pub(super) cached: Arc<CachedThread>,
-    /// Number of shared messages after the leading system messages, by their hashes.
+    /// Number of messages that the list and the conversation share, without the leading system messages.
     pub(super) shared_len: usize,
-    /// Whether the list begins with the whole conversation; otherwise they share only the part that was condensed.
+    /// Whether the list begins with the conversation's whole latest list. If not, it begins with the conversation's
+    /// list at its last condensation.
     pub(super) continues: bool,
-    /// Hash of the conversation's list when it was last condensed.
+    /// Hash of the conversation's list at its last condensation.
     pub(super) condensed: Option<ListHash>,
-    /// Whether a longer beginning of the list was condensed, for which the store has a newer state.
+    /// Whether a longer beginning of the list was condensed. The store then has a newer state than the cache.
     pub(super) store_is_newer: bool,
 }
 
-/// The conversations by their hashes, and an LRU list of them.
+/// Finds conversations by their hashes, and stores them in LRU order.
 struct CacheIndex {
     by_hash: HashMap<ListHash, u64>,
-    /// Least recently used first.
+    /// The conversations by their numbers, least recently used first.
     all: LinkedHashMap<u64, CacheEntry>,
     bytes: usize,
     /// Hashes of lists that were condensed.
@@ -81,13 +86,13 @@ struct CacheEntry {
     cached: Arc<CachedThread>,
     /// Hash of the latest list.
     last: Option<ListHash>,
-    /// Hash of the list when it was last condensed.
+    /// Hash of the conversation's list at its last condensation.
     condensed: Option<ListHash>,
     bytes: usize,
 }
 
 impl ThreadCache {
-    /// Creates a cache for this many conversations.
+    /// Creates an empty cache for at most `max_threads` conversations.
     pub(crate) fn with_limit(max_threads: usize) -> Self {
         let condensed = LruCache::new(MAX_CONDENSED);
         let index = CacheIndex { by_hash: HashMap::new(), all: LinkedHashMap::new(), bytes: 0, condensed };
@@ -101,7 +106,7 @@ impl ThreadCache {
         }
     }
 
-    /// Waits until all states are in the store, or could not be stored.
+    /// Waits until the store has accepted or rejected every queued state.
     pub(crate) async fn settled(&self) {
         self.write_queue.settled().await;
     }
@@ -141,7 +146,7 @@ impl ThreadCache {
         lock(&self.index).all.values().any(|entry| &*entry.cached.conversation_id == id)
     }
 
-    /// Returns the cached conversation that shares the longest beginning with the list.
+    /// Returns the cached conversation that has the longest beginning in common with the list.
     pub(super) fn find(&self, prefixes: &PrefixHashes) -> Option<CacheHit> {
         let index = lock(&self.index);
         let mut store_is_newer = false;
@@ -162,7 +167,7 @@ impl ThreadCache {
         lock(&self.index).condensed.insert(list, ());
     }
 
-    /// Puts a conversation into the cache under its current hashes, and evicts others if necessary.
+    /// Puts a conversation into the cache under its current hashes, and evicts other conversations if necessary.
     pub(super) fn insert(&self, cached: &Arc<CachedThread>, last: ListHash, condensed: Option<ListHash>) {
         let bytes = cached.thread.bytes().saturating_add(ENTRY_BYTES);
         let mut index = lock(&self.index);
@@ -177,15 +182,15 @@ impl ThreadCache {
             removed.extend(index.remove(oldest));
         }
         drop(index);
-        // Frees the memory without the lock.
+        // The memory is freed after the lock is released.
         drop(removed);
     }
 }
 
 impl CacheIndex {
     fn insert(&mut self, mut entry: CacheEntry) {
-        // The latest list of a conversation takes precedence over the condensed list of another one, which the store
-        // still finds.
+        // If the condensed list of this conversation is the latest list of another conversation, a lookup by this hash
+        // finds the other conversation. The state of the condensed list is still in the store.
         let is_latest_elsewhere = |hash: &mut ListHash| {
             let other = self.by_hash.get(hash).and_then(|number| self.all.get(number));
             other.is_some_and(|other| other.last == Some(*hash))

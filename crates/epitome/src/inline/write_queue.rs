@@ -1,7 +1,7 @@
 //! Queues the states of conversations, and writes them to the store in order, in the background.
 //!
-//! A request does not wait for the disk before it is forwarded. A lookup searches the queue before it queries the
-//! store.
+//! A request is forwarded without waiting until its conversation's state is written. Lookups search the queue in
+//! addition to the store, so they also find states that are not written yet.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::condenser::ThreadState;
 use crate::fingerprint::PrefixHashes;
 use crate::store::{ProxyStateRow, Store};
 
-/// Maximum number of queued rows. A store that is further behind is overloaded anyway.
+/// Maximum number of queued rows. If the queue is full, the store is overloaded, and further rows are dropped.
 const MAX_QUEUED: usize = 256;
 
-/// Above this size in bytes, a row is stored without the extracts that its summary was made of.
+/// Size in bytes above which a row is stored without the extracts of its summary.
 const LARGE_DOCUMENT: usize = 256 << 10;
 
-/// Above this size in bytes, even without extracts, a row is not stored.
+/// Maximum size in bytes of a row without extracts. A larger row is not stored.
 const MAX_DOCUMENT: usize = 1 << 20;
 
-/// The content of a row.
+/// The content of a row, which is stored as JSON.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Document {
     /// The conversation's id.
@@ -39,12 +39,13 @@ impl Document {
         if text.len() <= LARGE_DOCUMENT {
             return Some(text);
         }
-        // The extracts are the largest part, and can be derived from the summary again, with less detail.
+        // The extracts are the largest part of the row. They can be derived from the summary again, with less detail.
         self.state.extracts = None;
         serde_json::to_string(&self).ok().filter(|text| text.len() <= MAX_DOCUMENT)
     }
 
-    /// Parses a row for a list of this length. Returns `None` if it does not fit the list or cannot be read.
+    /// Parses a row for a list of this length. Returns `None` if the row belongs to a list of another length or cannot
+    /// be parsed.
     pub(super) fn read(text: &str, length: u64) -> Option<Self> {
         let document: Self = serde_json::from_str(text).ok()?;
         (document.state.list.rounds > 0 && document.state.list.length == length).then_some(document)
@@ -54,12 +55,14 @@ impl Document {
 /// Rows that are not in the store yet.
 #[derive(Default)]
 pub(super) struct WriteQueue {
-    /// The queue, with each row's workspace. A row may have a megabyte, so it is copied without the lock.
+    /// The queued rows, each with its workspace. A row may have a size of 1 MiB. Therefore the writing task releases
+    /// the lock before it copies a row.
     rows: watch::Sender<VecDeque<(Arc<str>, Arc<ProxyStateRow>)>>,
 }
 
 impl WriteQueue {
-    /// Returns the row of the longest list that this list begins with; of several, the newest.
+    /// Returns the queued row for the longest beginning of this list. If several rows have the same length, returns the
+    /// newest row.
     pub(super) fn find(&self, workspace: &str, prefixes: &PrefixHashes) -> Option<ProxyStateRow> {
         let rows = self.rows.borrow();
         let matching = rows.iter().filter(|(owner, row)| {

@@ -7,14 +7,16 @@ use epitome_core::slot::Limit;
 
 use super::{Model, ModelError, Reply, SummaryInput, SummaryRequest};
 
-/// The summarizer of [`epitome_core::local`]: no network, no key, and the same text every time.
+/// The summarizer of [`epitome_core::local`]. It needs no network and no key. For the same request, it always returns
+/// the same text.
 ///
-/// It builds on the extracts of the previous summary, or on its text if another model wrote it. It returns new
-/// extracts, which a store saves next to the text. It has no window, so no prompt is too long for it. It ignores
-/// instructions, focus and templates, because it selects sentences and does not write.
+/// A new summary is based on the extracts of the previous summary, or on the text of the previous summary if there are
+/// no extracts. The reply contains new extracts, which a store saves together with the text. The summarizer has no
+/// window, so it can read input of any length. It ignores instructions, focus and templates, because it selects
+/// existing sentences and writes no new text.
 ///
-/// Secrets are always redacted, even if [`SummaryRequest::redact`] is false: the extracts are stored and shown for a
-/// long time, and the core cannot read messages without redaction.
+/// Secrets are always redacted, even if [`SummaryRequest::redact`] is false. The reason is that the extracts are stored
+/// and shown for a long time. [`epitome_core::local`] always redacts the messages that it reads.
 ///
 /// ```
 /// use epitome::Message;
@@ -39,7 +41,7 @@ use super::{Model, ModelError, Reply, SummaryInput, SummaryRequest};
 pub struct Local;
 
 impl Local {
-    /// Its name, in settings and in records.
+    /// Name of the summarizer in settings and records.
     pub const NAME: &'static str = crate::names::LOCAL;
 }
 
@@ -59,7 +61,7 @@ impl Model for Local {
 
     async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError> {
         let request = request.clone();
-        // Reading a megabyte takes long enough to delay other tasks.
+        // Reading a megabyte takes long enough to delay other tasks, so this runs in a thread for blocking work.
         let written = tokio::task::spawn_blocking(move || write(&request)).await;
         written.map_err(|_| ModelError::no_answer("the local summarizer was stopped"))
     }
@@ -77,7 +79,7 @@ fn write(request: &SummaryRequest) -> Reply {
     Reply { extracts: Some(extracts), ..Reply::complete(text) }
 }
 
-/// Returns the extracts of the previous summary.
+/// Returns the extracts of the previous summary. If there are none, derives them from the text of that summary.
 fn previous_extracts(request: &SummaryRequest) -> Extracts {
     match (&request.extracts, &request.previous) {
         (Some(extracts), _) => Extracts::clone(extracts),
@@ -90,7 +92,7 @@ fn previous_extracts(request: &SummaryRequest) -> Extracts {
     }
 }
 
-/// Returns the text, within the limit and smaller than what it replaces.
+/// Returns the text of the summary. The text fits the limit, and has fewer tokens than it replaces.
 fn within_limits(extracts: &mut Extracts, request: &SummaryRequest) -> String {
     let max = request.replaces.saturating_sub(1);
     match request.limit {
@@ -100,8 +102,8 @@ fn within_limits(extracts: &mut Extracts, request: &SummaryRequest) -> String {
             if request.counter.text(&text) <= max {
                 return text;
             }
-            // In rare scripts, a text of this many tokens may have more characters than allowed. Then no useful summary
-            // is possible, and the text is empty.
+            // In rare scripts, even a text of `max` tokens may have more characters than the limit. A useful summary is
+            // then not possible, and the returned text is empty.
             let text = extracts.summarize(Limit::Tokens(max), &request.counter);
             if text.chars().count() as u64 <= chars { text } else { String::new() }
         }

@@ -1,14 +1,14 @@
-//! Models that are called over a network.
+//! Defines models that are called over a network.
 //!
-//! `epitome-wire` writes requests and reads responses, whole or streamed, in the provider's format. `call_error`
-//! interprets failures, `endpoint` sends requests and limits their time and size, and [`Lender`] makes calls with a
-//! caller's key.
+//! The crate `epitome-wire` writes requests and reads responses in the provider's format. A response arrives as a whole
+//! or as a stream. The module `call_error` interprets failures. The module `endpoint` sends requests, and limits the
+//! time and the size of responses. [`Lender`] creates models that use a caller's key.
 //!
-//! A call is made once. The worker decides whether, when and with which model it is repeated. [`epitome_core::inspect`]
-//! decides whether a text is accepted. This module only reports how an answer ended, and never reports an incomplete
-//! answer as complete.
+//! This module does not retry failed calls. The worker decides whether and when to retry, and with which model.
+//! [`epitome_core::inspect`] decides whether a text is accepted. This module only reports how an answer ended, and
+//! never reports an incomplete answer as complete.
 //!
-//! Error messages of providers are never repeated anywhere, because they quote prompts and keys.
+//! Error messages of providers are never included in errors or logs, because they may quote prompts and keys.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -41,38 +41,41 @@ use endpoint::{Endpoint, Incomplete, OpenResponse};
 /// Maximum size of a prompt if the model's window is unknown, in tokens.
 const UNKNOWN_ROOM: Tokens = 100_000;
 
-/// Initial number of output tokens in addition to the summary's size: most models reason before they write.
+/// Initial number of output tokens that a call allows in addition to the size of the summary. Most models need them to
+/// reason before they write.
 const HEADROOM: Tokens = 4_096;
 
-/// Maximum number of output tokens in addition to the summary's size. It is reached after answers that were cut off.
+/// Maximum number of output tokens that a call allows in addition to the size of the summary. After each answer that
+/// was cut off, the number doubles until it reaches this maximum.
 const MAX_HEADROOM: Tokens = 32_768;
 
-/// Minimum window that is accepted from a provider's error message, in tokens. A quarter of the configured window is
-/// also a minimum. The number is parsed from a text for people, so it may be wrong.
+/// Minimum for a window that is read from a provider's error message, in tokens. A quarter of the configured window is
+/// also a minimum. The message is a text for people, so the window in it may be wrong.
 const MIN_WINDOW: Tokens = 2_000;
 
-/// Maximum output reserve if only the window is configured, in tokens.
+/// Maximum output reserve in tokens, if the window is configured and the output reserve is not.
 const MAX_RESERVE: Tokens = 16_384;
 
-/// Additional time that the caller of a call waits, so that the call's own timeout comes first and reports the reason.
+/// Time that the caller of a model waits in addition to the model's own timeout. Therefore the model's own timeout ends
+/// the call first, and the error contains the reason.
 const CALLER_GRACE: Duration = Duration::from_secs(5);
 
-/// Maximum length of the text of an answer that was cut off, in characters. The text is not stored.
+/// Maximum length of the text that is returned for an answer that was cut off, in characters. This text is not stored.
 const MAX_PARTIAL_CHARS: usize = 1_000;
 
-/// Texts longer than this, in bytes, are not counted but estimated.
+/// Maximum size in bytes of a text whose tokens are counted. For a longer text, the number of tokens is estimated.
 const MAX_COUNTED_BYTES: usize = 64 << 10;
 
 /// The prompt that checks whether a model answers.
 const CHECK_PROMPT: &str = "Reply with the word: ready";
 
-/// Maximum output of a check, in tokens. Models that reason first need more than one word.
+/// Maximum output of a check, in tokens. One word is not enough for models that reason before they answer.
 const CHECK_TOKENS: Tokens = 1_024;
 
-/// A model of the settings that is called over a network.
+/// A configured model that is called over a network.
 ///
-/// It contains its key and never shows it. A missing key is not an error until the model is called, so that a program
-/// that only reads needs no key.
+/// This value contains the API key and never shows it. A missing key is an error only when the model is called.
+/// Therefore a program that never calls the model needs no key.
 ///
 /// ```
 /// use epitome::model::{Model, Remote};
@@ -94,23 +97,27 @@ const CHECK_TOKENS: Tokens = 1_024;
 /// ```
 #[derive(Debug)]
 pub struct Remote {
-    /// With the window and the output reserve from the table, if they are not set.
+    /// The settings of the model. If the window or the output reserve is not set, the value from the table of models is
+    /// used.
     settings: ModelSettings,
     dialect: Dialect,
     endpoint: Arc<Endpoint>,
     key: ApiKey,
-    /// The provider, as circuit breakers identify it.
+    /// The name by which circuit breakers identify the provider.
     provider: String,
-    /// The smallest window that the provider has reported. It never grows. If it leaves no room for a prompt, it is
-    /// reset, so that a wrong number does no permanent harm.
+    /// The smallest window that the provider has reported, in tokens. The initial value is `Tokens::MAX`. A larger
+    /// reported window does not change it. If a prompt does not fit this window, the value is reset, so that a wrong
+    /// number has no permanent effect.
     reported_window: AtomicU64,
-    /// Number of output tokens in addition to the summary's size. It grows when answers are cut off.
+    /// Number of output tokens that a call allows in addition to the size of the summary. It grows when answers are cut
+    /// off.
     headroom: AtomicU64,
-    /// Index of the parameter name for the output limit that the provider accepted last.
+    /// Providers have different parameter names for the output limit. This is the index of the name that the provider
+    /// accepted last.
     limit: AtomicUsize,
 }
 
-/// Returns the URL of a format's endpoint below this base URL.
+/// Returns the URL of the endpoint of `dialect` under this base URL.
 fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
     let base = base.trim_end_matches('/');
     let parse = |url: &str| {
@@ -118,7 +125,7 @@ fn address(base: &str, dialect: Dialect) -> Result<Url, String> {
         if !matches!(url.scheme(), "http" | "https") || !url.has_host() {
             return Err("must begin with http:// or https://".to_owned());
         }
-        // URLs are shown in errors, and passwords must not be.
+        // Errors show the URL, so the URL must not contain a password.
         if !url.username().is_empty() || url.password().is_some() {
             return Err("must contain no user and no password".to_owned());
         }
@@ -145,7 +152,7 @@ pub struct CheckReport {
 pub struct CheckError {
     /// What must be fixed.
     pub cause: FailureCause,
-    /// What happened, in a few words that may be recorded.
+    /// Short description of the failure. It contains no secrets, so it may be recorded.
     pub reason: String,
 }
 
@@ -154,16 +161,16 @@ pub struct CheckError {
 pub enum FailureCause {
     /// The key: it is missing, not accepted, or has no credit.
     Key,
-    /// The address: no server answers there, or the wrong one.
+    /// The address: no server answers there, or the wrong server.
     Address,
     /// The model's name.
     Model,
-    /// Something else; it may disappear by itself.
+    /// Another cause. The failure may disappear by itself.
     Other,
 }
 
-/// Checks every model of the settings that is called over a network with a short prompt, all at the same time, and
-/// returns the results by name. Models of the provider `local` always work and are left out.
+/// Checks every configured network model: sends a short prompt to all of them at the same time. Returns the name and
+/// the result of each model. Models of the provider `local` are left out, because they always work.
 ///
 /// ```
 /// # async fn try_it() -> Result<(), epitome::settings::SettingsError> {
@@ -198,7 +205,7 @@ pub async fn check(settings: &Settings) -> Vec<(String, Result<CheckReport, Chec
     results
 }
 
-/// Returns the model that the settings describe, with its key from the environment.
+/// Returns the model that the settings describe. The model's key comes from the environment.
 pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),
@@ -207,9 +214,9 @@ pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dy
 }
 
 impl Remote {
-    /// Creates the model that the settings call `name`, with this key.
+    /// Creates the model that has the name `name` in the settings, with this key.
     ///
-    /// Fails if the settings describe no model over a network, or if the URL is invalid or contains a password.
+    /// Returns an error if the provider is `local`, or if the URL is invalid or contains a password.
     pub fn new(
         name: &str,
         settings: &ModelSettings,
@@ -235,7 +242,8 @@ impl Remote {
         provider: String,
     ) -> Self {
         let listed = table::find(&settings.model);
-        // The provider that defined the format requires the newest name; other servers may only support the oldest.
+        // Selects the first parameter name for the output limit. The provider that defined the format requires the
+        // newest name. Other servers may support only the oldest name.
         let about = dialect.format().about();
         let own = about.endpoint.and_then(|endpoint| Url::parse(endpoint.base_url).ok());
         let newest = about.limit_names.len().saturating_sub(1);
@@ -256,15 +264,16 @@ impl Remote {
         }
     }
 
-    /// Creates the model with the key from the environment variable `key_env`, or from the provider's usual variable.
-    /// If a base URL is set, only `key_env` is used: the usual variable contains the key of another provider.
+    /// Creates the model with a key from an environment variable: the variable that the setting `key_env` names or, by
+    /// default, the provider's usual variable. If a base URL is set, the usual variable is not used, because it
+    /// contains the key of another provider.
     pub fn from_env(name: &str, settings: &ModelSettings) -> Result<Self, SettingsError> {
         let named = settings.base_url.is_none() || settings.key_env.is_some();
         let key = std::env::var(variable(settings)).ok().filter(|_| named).map(SecretString::from);
         Self::new(name, settings, key)
     }
 
-    /// Calls the model with a short prompt. If the model does not answer, returns what must be fixed.
+    /// Calls the model with a short prompt. If the model does not answer, the error contains what must be fixed.
     pub async fn check(&self) -> Result<CheckReport, CheckError> {
         let started = Instant::now();
         let max_output = self.reserve().map_or(CHECK_TOKENS, |reserve| reserve.min(CHECK_TOKENS));
@@ -299,7 +308,8 @@ impl Remote {
         Question { model, system, user, tokens, max_output, limit_field: "", stream: *stream }
     }
 
-    /// Returns the model's window, if the settings, the table or the provider contain one.
+    /// Returns the model's window in tokens, from the settings, the table of models, or the provider's errors. `None`
+    /// if none of these contains the window.
     fn window(&self) -> Option<Tokens> {
         let reported = self.reported_window.load(Ordering::Relaxed);
         match self.settings.window {
@@ -308,7 +318,8 @@ impl Remote {
         }
     }
 
-    /// Returns the part of the window that is reserved for output: at most half, so that there is room for the prompt.
+    /// Returns how many tokens of the window are reserved for output. This is at most half of the window, so that the
+    /// rest is available for the prompt.
     fn reserve(&self) -> Option<Tokens> {
         let window = self.window();
         let usual = window.map(|window| (window / 4).min(MAX_RESERVE));
@@ -318,14 +329,14 @@ impl Remote {
 
     /// Returns the maximum output for a summary of this size, in tokens.
     fn max_output(&self, limit: Limit) -> Tokens {
-        // In the worst case a character is a token.
+        // Assumes at most one token for each character.
         let (Limit::Tokens(size) | Limit::Chars(size)) = limit;
         let max = size.saturating_mul(2).saturating_add(self.headroom.load(Ordering::Relaxed));
         self.reserve().map_or(max, |reserve| max.min(reserve))
     }
 
-    /// Sends one question, and returns its answer, complete or cut off. If the provider rejects the parameter name for
-    /// the output limit, the question is sent again with another name.
+    /// Sends one question, and returns the answer, which may be cut off. If the provider rejects the parameter name for
+    /// the output limit, sends the question again with another name.
     async fn send(&self, question: &Question<'_>) -> Result<(Answer, Option<Incomplete>), CallError> {
         let format = self.dialect.format();
         let names = format.about().limit_names;
@@ -382,8 +393,8 @@ impl Remote {
         }
     }
 
-    /// Reads a stream of events to its end. If the stream breaks off, it returns what arrived, which contains the cost
-    /// of the call.
+    /// Reads a stream of events to its end. If the stream ends too early, returns the part that arrived, because this
+    /// part may contain the token counts of the call.
     async fn read_stream(
         &self,
         response: &mut OpenResponse<'_>,
@@ -421,18 +432,18 @@ impl Remote {
             }
         };
         let answer = partial.answer();
-        // If the stop reason arrived, the text is complete, even if the stream is not.
+        // If the stop reason arrived, the text is complete, even if the stream is incomplete.
         let incomplete = incomplete.filter(|_| !answer.complete);
         Ok((answer, incomplete))
     }
 
-    /// Interprets an error that arrived in place of an answer.
+    /// Interprets an error that arrived in the body of a successful response.
     fn error_in_answer(&self, body: &Value, question: &Question<'_>) -> CallError {
         let error_text = ErrorText::of(body);
         self.call_error(error_text.status().unwrap_or(500), &error_text, None, question)
     }
 
-    /// Interprets an error response, and learns the window if the response contains it.
+    /// Interprets an error response. If the response contains the model's window, stores the window.
     fn call_error(
         &self,
         status: u16,
@@ -442,8 +453,9 @@ impl Remote {
     ) -> CallError {
         let error = self.interpret(status, error_text, wait, question.tokens);
         if let ModelError::TooLong { sent, limit: Some(limit) } = error.error {
-            // If the provider counts more tokens than we do, its window contains fewer of our tokens. It may also have
-            // counted the reserve for the answer, so its window is reduced to half at most.
+            // Converts the window from the provider's tokens to local tokens, if the provider counts more tokens than
+            // the local counter. The provider may have counted the output reserve, too. Therefore the conversion
+            // reduces the window to half at most.
             let counted = sent.max(1);
             let ours = question.tokens.clamp(counted / 2, counted);
             let window = u128::from(limit) * u128::from(ours) / u128::from(counted);
@@ -454,8 +466,9 @@ impl Remote {
         error
     }
 
-    /// Returns the reply for an answer that was cut off, with its cost if that was reported. Its text is marked as cut
-    /// off, and is too short to be taken for a text that was cut at the summary's limit.
+    /// Returns the reply for an answer that did not arrive completely. The reply contains the token counts of the call.
+    /// If the provider reported no token counts, returns an error. The text is marked as cut off. It is shortened, so
+    /// that it is not mistaken for a text that reached the limit of the summary.
     fn cut_short(
         &self,
         request: &SummaryRequest,
@@ -468,7 +481,7 @@ impl Remote {
             Limit::Chars(chars) => usize::try_from(chars).unwrap_or(MAX_PARTIAL_CHARS).min(MAX_PARTIAL_CHARS),
         };
         let text: String = answer.text.chars().take(chars).collect();
-        // The provider counts the output at the end, and the answer did not reach it.
+        // The provider reports the final count of output tokens at the end of an answer, and this end did not arrive.
         let counted = match answer.text.len() {
             0..MAX_COUNTED_BYTES => request.counter.text(&answer.text),
             bytes => bytes as Tokens / 4,
@@ -508,11 +521,11 @@ impl Model for Remote {
     }
 
     async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError> {
-        // Without a key, no prompt is built.
+        // If a required key is missing, no prompt is built.
         self.key.headers(self.dialect).map_err(|error| error.error)?;
         let room = self.room().unwrap_or(UNKNOWN_ROOM);
         let own = request.clone();
-        // Counting a megabyte takes long enough to delay other tasks.
+        // Counting a megabyte takes long enough to delay other tasks, so this runs in a thread for blocking work.
         let prompt = tokio::task::spawn_blocking(move || own.prompt(room)).await;
         let prompt = match prompt.map_err(|_| ModelError::no_answer("building the prompt failed"))? {
             Ok(prompt) => prompt,

@@ -1,11 +1,12 @@
-//! Replaces the models over a network if they are not compiled in.
+//! Replaces the module `remote` if network models are not compiled in, that is, without the cargo feature `providers`.
 
 use std::sync::Arc;
 
 use super::{Local, Model};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
-/// Returns the model that the settings describe: only the built-in summarizer is available.
+/// Returns the model that the settings describe. Only the built-in summarizer is available; every other provider is an
+/// error.
 pub(crate) fn of_settings(name: &str, settings: &ModelSettings) -> Result<Arc<dyn Model>, SettingsError> {
     match settings.provider {
         Provider::Local => Ok(Arc::new(Local)),

@@ -1,4 +1,4 @@
-//! Defines the settings of inline condensation, `[condense]`.
+//! Defines the settings in the section `[condense]`, for agents that store their own message history.
 
 use epitome_core::condense::{Policy, SummaryRole};
 use epitome_core::keep::Keep;
@@ -16,14 +16,14 @@ use super::form;
 use super::{SettingsError, invalid_setting};
 use crate::names::LOCAL;
 
-/// Default of `max_tokens`, in tokens, if the trigger contains `economic`.
+/// Default of the setting `max_tokens` if the trigger contains `economic`.
 const ECONOMIC_LIMIT: Tokens = 1_000;
 
-/// Settings of this section that have a short form and a long form: (short, long).
+/// The settings of this section that have two forms: pairs of the short form and the long form.
 const FORMS: [(&str, &str); 2] = [("threshold", "trigger"), ("keep_last", "keep")];
 
 /// Returns the other form of a setting that has a short and a long form. A layer that sets one form overrides the other
-/// form in the layers below it. One layer may set only one of the two.
+/// form in the layers below it. A layer may set only one of the two forms.
 ///
 /// ```
 /// use epitome::settings::other_form;
@@ -57,7 +57,7 @@ fn is_set(table: &Value, key: &str) -> bool {
 }
 
 // fields: one flat table of settings, one key per field.
-/// Settings of inline condensation, for agents that keep their own message history.
+/// Settings in the section `[condense]`, for agents that store their own message history.
 ///
 /// ```
 /// use epitome::settings::{Patch, Settings};
@@ -79,8 +79,8 @@ pub struct CondenseSettings {
     /// lists stay unchanged.
     #[schemars(example = false)]
     pub enabled: bool,
-    /// How lists are shortened: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of these. Each may
-    /// set which messages it keeps, as in recent(messages(50)).
+    /// How lists are shortened: noop, recent, mask, summarize, amortized, or pipeline(.., ..) of these. Each
+    /// strategy can set which of the newest messages stay, as in recent(messages(50)).
     #[schemars(schema_with = "form::strategy", example = &"pipeline(mask, summarize)")]
     pub strategy: Strategy,
     /// When a list is condensed. By default any(tokens(170000), window(0.75)), or tokens(170000) if the window of
@@ -105,18 +105,21 @@ pub struct CondenseSettings {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::count", example = 20)]
     pub keep_last: Option<u64>,
-    /// Number of messages after the leading system messages that stay, as long as the list has no summary.
+    /// Number of messages that stay at the start of the list, directly after the leading system messages. They
+    /// stay only until the list has a summary.
     #[schemars(schema_with = "form::count", example = 2)]
     pub keep_first: usize,
     /// The model that writes the summaries: a name in models, or `local`, which needs no key and no network. In
-    /// the proxy also "same": the model of the request, called with the client's key while the request is open.
+    /// the proxy, "same" is also allowed. Then the model of the request writes the summaries; it is called with
+    /// the client's key while the request is open.
     #[schemars(schema_with = "form::model", example = &"cheap")]
     pub model: String,
-    /// Whether a request waits for the model's summary. If false, `local` writes one until the model's is ready.
+    /// Whether a request waits for the model's summary. If false, `local` writes a summary whenever the model's
+    /// summary is not ready in time.
     #[schemars(example = true)]
     pub wait: bool,
-    /// The context window, in tokens, of the model that a list is for, if neither the request nor the built-in
-    /// model table contains it; "none" if it is unknown.
+    /// The context window, in tokens, of the model that receives the list; "none" if it is unknown. Used if
+    /// neither the request nor the shipped model table contains the window.
     #[schemars(schema_with = "form::positive_or_none", example = 128_000)]
     pub window: Option<Tokens>,
     /// Largest size of a summary, in tokens. By default 4000, or 1000 if the trigger contains economic.
@@ -171,9 +174,9 @@ impl CondenseSettings {
     /// The model name that means "the model of the request".
     pub const SAME: &'static str = "same";
 
-    /// Returns the condensation policy for a model whose input limit is `room` tokens: its context window less its
-    /// output reserve, or `None` if unknown. Returns an error for values that cannot work with this model, such as a
-    /// share of an unknown window.
+    /// Returns the condensation policy for a model. `room` is the model's input limit in tokens: the context window
+    /// minus the output reserve, or `None` if the window is unknown. Returns an error for values that cannot work with
+    /// this model, such as a share of an unknown window.
     ///
     /// ```
     /// use epitome::settings::CondenseSettings;
@@ -181,7 +184,7 @@ impl CondenseSettings {
     /// let settings = CondenseSettings::default();
     /// let trigger = |room| settings.policy(room).unwrap().trigger.to_string();
     /// assert_eq!(trigger(Some(128_000)), "any(tokens(170000), window(0.75))");
-    /// // The default trigger leaves out the share of an unknown window, instead of failing.
+    /// // If the window is unknown, the default trigger contains no share of the window.
     /// assert_eq!(trigger(None), "tokens(170000)");
     /// ```
     pub fn policy(&self, room: Option<Tokens>) -> Result<Policy, SettingError> {
@@ -206,12 +209,12 @@ impl CondenseSettings {
         Ok(policy)
     }
 
-    /// Returns the prompt template for summarizing messages of this shape.
+    /// Returns the prompt template for a summary of messages with these outlines.
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
 
-    /// Moves short forms to the long ones, and rejects values that cannot work for any model.
+    /// Moves the values of short forms to the long forms, and rejects values that cannot work for any model.
     pub(super) fn normalize(&mut self) -> Result<(), SettingsError> {
         if let Some(share) = self.threshold.take() {
             self.trigger = Some(Trigger::Window(share));
@@ -231,7 +234,10 @@ pub(super) fn check_forms(entries: &Map<String, Value>) -> Result<(), SettingsEr
     let Some(table) = entries.get("condense") else { return Ok(()) };
     for (short, long) in FORMS {
         if is_set(table, short) && is_set(table, long) {
-            return Err(invalid_setting(&["condense", short], format!("{long} is set too; set one of them")));
+            return Err(invalid_setting(
+                &["condense", short],
+                format!("{long} is set too; set only one of them"),
+            ));
         }
     }
     Ok(())

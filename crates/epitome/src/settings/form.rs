@@ -1,4 +1,4 @@
-//! JSON Schemas of setting values: they define which values are allowed.
+//! JSON Schemas of setting values. A schema defines which values of a setting are allowed.
 //!
 //! A field refers to its schema with one attribute, `#[schemars(schema_with = "form::share")]`, and
 //! [`read`](super::read) rejects values that the schema does not allow. Fields whose Rust type is precise enough need
@@ -23,7 +23,8 @@ macro_rules! forms {
     )*};
 }
 
-// If both a value and a keyword are allowed, the value's schema comes first: it decides how text is parsed.
+// If both a value and a keyword are allowed, the value's schema comes first: the first schema decides how a text is
+// parsed.
 forms! {
     count: {"type": "integer", "minimum": 0, "maximum": u64::MAX};
     positive: {"type": "integer", "minimum": 1, "maximum": u64::MAX};

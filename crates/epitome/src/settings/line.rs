@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use toml::de::{DeTable, DeValue};
 
-/// Returns the line, counted from 1, that sets the key with this full name, such as `slot[1].trigger`. If the document does
-/// not set the key itself, returns the line of the innermost table that would contain it. Returns `None` if there is none, or
-/// if the document is not TOML.
+/// Returns the line, counted from 1, that sets the key with this full name, such as `slot[1].trigger`. If the document
+/// does not set the key itself, returns the line of the innermost table that would contain the key. Returns `None` if
+/// there is no such table, or if the document is not TOML.
 ///
 /// ```
 /// use epitome::settings::line_of;

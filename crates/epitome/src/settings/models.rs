@@ -58,7 +58,7 @@ impl Provider {
         self.dialect()?.format().about().endpoint
     }
 
-    /// Returns all allowed names: those of the registered wire formats, then `local`.
+    /// Returns all allowed names: the names of the registered wire formats, then `local`.
     fn names() -> Vec<&'static str> {
         let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
         let mut names: Vec<&str> = endpoints.map(|endpoint| endpoint.provider).collect();
@@ -113,13 +113,13 @@ pub struct ModelSettings {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     #[schemars(example = &"gpt-5-mini")]
     pub model: String,
-    /// Base URL of the provider; the provider's own unless set. It ends in /v1 for both wire formats:
+    /// Base URL of the provider. Default: the provider's own URL. For both wire formats, the URL ends in /v1:
     /// https://api.openai.com/v1, https://api.anthropic.com/v1, http://127.0.0.1:11434/v1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::text", example = &"https://api.openai.com/v1")]
     pub base_url: Option<String>,
-    /// The environment variable that contains the API key, never the key itself. With a base_url of your
-    /// own, no key is sent unless you set this.
+    /// Name of the environment variable that contains the API key, never the key itself. With a base_url of
+    /// your own, no key is sent unless you set key_env.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::text", example = &"OPENAI_API_KEY")]
     pub key_env: Option<String>,
@@ -192,7 +192,9 @@ impl ModelSettings {
         match (self.window, self.output_reserve) {
             (Some(window), Some(reserve)) if reserve >= window => invalid(
                 "output_reserve",
-                &format!("{reserve} leaves no input tokens in a window of {window}"),
+                &format!(
+                    "{reserve} tokens for the answer leave no tokens for the input in a window of {window}"
+                ),
             ),
             _ => Ok(()),
         }
@@ -206,8 +208,8 @@ fn is_base_url(url: &str) -> bool {
         && !url.contains(char::is_control)
 }
 
-/// Returns whether `name` looks like an environment variable. This detects an API key that was entered by mistake, so
-/// that it is not looked up or printed.
+/// Returns whether `name` looks like the name of an environment variable. An API key that was entered by mistake does
+/// not look like one, so it is not looked up or printed.
 fn is_variable_name(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_';
     (1..=64).contains(&name.len())

@@ -7,8 +7,8 @@ use super::{Settings, SettingsError, drop_other_forms};
 
 /// Partial settings, as stored for a workspace or a session.
 ///
-/// All keys are defined and all values are allowed: both are validated when the patch is parsed. A null means that the
-/// key is not set in this layer, so the value of the layer below applies.
+/// Parsing a patch checks that all keys are defined and all values are allowed. A null means that the key is not set in
+/// this layer, so the value of the layer below applies.
 ///
 /// ```
 /// use epitome::settings::{Patch, Settings};
@@ -37,7 +37,8 @@ impl Patch {
             }
             Err(_) => match toml::from_str(text) {
                 Ok(value) => Self::from_value(value).map_err(|error| error.at_line(text)),
-                // The error's own text would quote the line, which may contain a secret.
+                // The full text of the TOML error quotes the line, which may contain a secret. So only the error's
+                // message is used.
                 Err(error) => {
                     let at = error.span().map_or(0, |span| span.start);
                     let line = text.get(..at).unwrap_or(text).matches('\n').count() + 1;
@@ -52,7 +53,8 @@ impl Patch {
     pub fn from_value(value: Value) -> Result<Self, SettingsError> {
         match value {
             Value::Object(entries) => {
-                // Whether a value is valid does not depend on the layer below, so validating over the defaults is enough.
+                // Whether a value is valid does not depend on the layer below, so validating over the defaults is
+                // enough.
                 Settings::default().overlaid(&entries)?;
                 Ok(Self(entries))
             }
@@ -60,11 +62,11 @@ impl Patch {
         }
     }
 
-    /// Returns this patch, changed by a newer one. Values in `newer` replace the old ones, and nulls in `newer` remove
-    /// keys. The result contains no nulls.
+    /// Returns this patch, changed by the patch `newer`. Values in `newer` replace the old values, and nulls in `newer`
+    /// remove keys. The result contains no nulls.
     ///
-    /// As in [`Settings::with`], the list of slots and the price of a model are replaced as a whole. A setting in its
-    /// short form replaces its [long form](super::other_form), and the other way round.
+    /// As in [`Settings::with`], the list of slots and the price of a model are replaced as a whole. The short form of
+    /// a setting replaces its [long form](super::other_form), and the long form replaces the short form.
     pub fn merged(&self, newer: &Self) -> Self {
         let mut merged = self.0.clone();
         drop_other_forms(&mut merged, &newer.0);

@@ -44,7 +44,7 @@ impl SettingsError {
         Self::new(key, format!("{} is not allowed; expected {allowed}", shortened(&value.to_string())))
     }
 
-    /// Adds the line, if the document has several.
+    /// Adds the line to the error, if the document has several lines.
     pub(super) fn at_line(mut self, document: &str) -> Self {
         self.line = line_of(document, &self.key).filter(|_| document.trim().contains('\n'));
         self
@@ -69,7 +69,7 @@ impl From<Infallible> for SettingsError {
 
 /// Reads a struct from a JSON value. Null entries count as not set.
 ///
-/// Programs with sections of their own can use it for those too.
+/// A program can also read sections of its own with this function.
 ///
 /// ```
 /// use epitome::settings::{Limits, read, schema};
@@ -137,7 +137,8 @@ fn check_table(entries: &mut Map<String, Value>, schema: &Value, key: &str) -> R
     }
 }
 
-/// Describes the problem of an unknown key: with the schema's hint for this key (`x-hints`), or with the most similar key.
+/// Returns the problem of an unknown key as text. The text contains the schema's hint for this key (`x-hints`), or the
+/// most similar key.
 fn unknown_key(name: &str, schema: &Value) -> String {
     let keys = schema.get("properties").and_then(Value::as_object).into_iter().flatten();
     let keys: Vec<&str> = keys.map(|(name, _)| name.as_str()).collect();
@@ -149,7 +150,7 @@ fn unknown_key(name: &str, schema: &Value) -> String {
     format!("no such setting; {similar}allowed here are {}", keys.join(", "))
 }
 
-/// Suggests the keyword that was probably meant, for an error message; empty if none is similar.
+/// Suggests the keyword that was probably meant, for an error message; empty if no keyword is similar.
 fn similar_keyword(value: &Value, schema: &Value) -> String {
     let form = schema.pointer("/anyOf/0").unwrap_or(schema);
     let never = (kind(form) == "time-or-never").then_some("never");
@@ -181,7 +182,7 @@ fn check_value(value: &Value, schema: &Value) -> (bool, String) {
         "model" => (is_model(value), "the name of a model, such as \"local\"".to_owned()),
         "array" if form.get("items").is_some_and(is_table) => (false, "a list of tables".to_owned()),
         "array" => {
-            let allowed = "a list of different models' names, at least one, such as [\"local\"]";
+            let allowed = "a list of model names, at least one and no duplicates, such as [\"local\"]";
             (value.as_array().is_some_and(|names| are_models(names)), allowed.to_owned())
         }
         _ => match keywords(form) {
@@ -195,14 +196,14 @@ fn check_value(value: &Value, schema: &Value) -> (bool, String) {
     }
 }
 
-/// Returns the `format` of a schema, or else its first type.
+/// Returns the `format` of a schema, or the first type of a schema without a format.
 fn kind(schema: &Value) -> &str {
     let named = schema.get("type").map(|named| named.get(0).unwrap_or(named));
     schema.get("format").or(named).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the allowed keywords of a type that derives its schema. Empty for types that parse themselves: their errors
-/// list the allowed values, and their schemas contain no `type`.
+/// Returns the allowed keywords of a type that derives its schema. The list is empty for a type with its own parser:
+/// the errors of this parser list the allowed values, and the type's schema contains no `type`.
 fn keywords(schema: &Value) -> Vec<&Value> {
     let all = |key: &str| schema.get(key).and_then(Value::as_array).into_iter().flatten();
     let listed = all("enum").filter(|_| schema.get("type").is_some());
@@ -255,7 +256,7 @@ fn unset_keyword(schema: &Value) -> Option<&str> {
     schema.pointer("/anyOf/1/const")?.as_str()
 }
 
-/// Appends a name to a full key, in quotes if it could be misread.
+/// Appends a name to a full key. The name is in quotes if it could be misread.
 pub(super) fn join(key: &str, name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     let name = match shortened(name) {
@@ -265,7 +266,7 @@ pub(super) fn join(key: &str, name: &str) -> String {
     if key.is_empty() { name } else { format!("{key}.{name}") }
 }
 
-/// Returns the start of a text, short enough for an error message.
+/// Returns the start of a text, with at most [`MAX_VALUE_CHARS`] characters, for an error message.
 fn shortened(text: &str) -> String {
     let mut short: String = text.chars().take(MAX_VALUE_CHARS).collect();
     if text.chars().nth(MAX_VALUE_CHARS).is_some() {

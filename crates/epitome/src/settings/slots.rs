@@ -14,24 +14,25 @@ use super::{SettingsError, form, invalid_setting};
 
 /// Settings of one slot: when a summary is written, of which messages, how large it may be, and by which model.
 ///
-/// Its keys in the settings are the fields of `SlotTable`.
+/// In the settings, the keys of a slot are the fields of `SlotTable`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "SlotTable", into = "SlotTable")]
 pub struct SlotSettings {
     /// The slot as the core rules use it.
     pub slot: Slot,
-    /// How the slot catches up when it is far behind, if set for this slot. The value in effect is in `slot`; it is
-    /// derived from this field each time settings are merged.
+    /// How the slot catches up when several of its summaries are due; `None` if this is not set for the slot. The value
+    /// in effect is in `slot`. It is derived from this field each time settings are merged.
     pub catch_up: Option<CatchUp>,
-    /// Whether the slot fires automatically, if set for this slot. The value in effect is in `slot`, too.
+    /// Whether summaries are written automatically; `None` if this is not set for the slot. The value in effect is in
+    /// `slot`.
     pub auto: Option<bool>,
-    /// A prompt template to use instead of the profile's template.
+    /// A prompt template to use instead of the profile's template; `None` for the profile's template.
     pub prompt: Option<Template>,
     /// The kind of conversation that the summary is for.
     pub profile: ProfileSetting,
     /// The operator's extra instructions, passed unchanged to the model.
     pub instructions: String,
-    /// The models that write the summary, if set for this slot. See
+    /// The models that write the summary; `None` if they are not set for the slot. See
     /// [`Settings::models_of`](super::Settings::models_of).
     pub models: Option<Vec<String>>,
 }
@@ -55,19 +56,19 @@ struct SlotTable {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::preset", example = &"frequent")]
     preset: Option<Preset>,
-    /// Unique within its scope.
+    /// Name of the slot, unique within its scope.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^[A-Za-z0-9_-]{1,64}$"), example = &"notes")]
     name: Option<String>,
-    /// Author whose messages are covered; the whole session unless set.
+    /// Author whose messages the slot covers. Default: the whole session.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1), example = &"builder")]
     scope: Option<String>,
-    /// When the slot fires: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
+    /// When a summary is due: messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),
     /// idle(seconds), important(n), all(.., ..), any(.., ..).
     #[schemars(schema_with = "form::trigger", example = &"turns(30)")]
     trigger: Option<Trigger>,
-    /// Newest messages left out: messages(n), turns(n), tokens(n) or window(fraction).
+    /// Newest messages not summarized: messages(n), turns(n), tokens(n) or window(fraction).
     #[schemars(schema_with = "form::keep", example = &"turns(2)")]
     keep: Option<Keep>,
     /// Largest size of the summary, in tokens; or set max_chars.
@@ -86,19 +87,19 @@ struct SlotTable {
     /// Kind of conversation: auto, general, coding, research or support.
     #[schemars(schema_with = "form::profile", example = &"coding")]
     profile: ProfileSetting,
-    /// Passed unchanged to the model.
+    /// Extra instructions, passed unchanged to the model.
     #[serde(skip_serializing_if = "String::is_empty")]
     #[schemars(example = &"Name every open question.")]
     instructions: String,
-    /// Models that write the summary; summarize.models unless set.
+    /// Models that write the summary. Default: summarize.models.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::models", example = ["main"])]
     models: Option<Vec<String>>,
-    /// Whether the slot fires automatically; summarize.auto unless set.
+    /// Whether summaries are written automatically. Default: summarize.auto.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(example = true)]
     auto: Option<bool>,
-    /// How it catches up when far behind; summarize.catch_up unless set.
+    /// How the slot catches up. Default: summarize.catch_up.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "form::catch_up", example = &"step")]
     catch_up: Option<CatchUp>,
@@ -114,7 +115,7 @@ impl TryFrom<SlotTable> for SlotSettings {
             None => Slot::new("", Limit::Tokens(1_000)),
         };
         slot.limit = match (table.max_tokens, table.max_chars) {
-            (Some(_), Some(_)) => return Err("max_tokens and max_chars are both set; set one of them"),
+            (Some(_), Some(_)) => return Err("max_tokens and max_chars are both set; set only one of them"),
             (Some(tokens), None) => Limit::Tokens(tokens),
             (None, Some(chars)) => Limit::Chars(chars),
             (None, None) => slot.limit,
@@ -162,7 +163,7 @@ impl From<SlotSettings> for SlotTable {
 }
 
 impl SlotSettings {
-    /// Returns the prompt template for summarizing messages of this shape.
+    /// Returns the prompt template for a summary of messages with these outlines.
     pub fn template(&self, outlines: &[Outline]) -> Template {
         self.prompt.clone().unwrap_or_else(|| self.profile.choose(outlines).template())
     }
@@ -221,7 +222,7 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
     })
 }
 
-/// A predefined slot that has worked well in practice; other keys can override its values.
+/// A predefined slot that has worked well in practice. Other keys of the slot's settings can override its values.
 ///
 /// ```
 /// use epitome::settings::Preset;
@@ -232,11 +233,14 @@ pub(super) fn check_trigger(name: &str, trigger: &Trigger) -> Result<(), Setting
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", try_from = "String")]
 pub enum Preset {
-    /// For long, busy conversations: fires every 20 turns, leaves out the newest 5 turns, 1,000 characters.
+    /// For long, busy conversations. A summary of at most 1,000 characters is due every 20 turns and leaves out the
+    /// newest 5 turns.
     Frequent,
-    /// For conversations whose details matter: fires every 50 turns, leaves out the newest 15 turns, 1,500 characters.
+    /// For conversations whose details matter. A summary of at most 1,500 characters is due every 50 turns and leaves
+    /// out the newest 15 turns.
     Long,
-    /// For small windows: fires every 15 messages, leaves out the newest 3 turns, 1,000 characters.
+    /// For models with small context windows. A summary of at most 1,000 characters is due every 15 messages and leaves
+    /// out the newest 3 turns.
     Lean,
 }
 

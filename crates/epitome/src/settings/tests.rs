@@ -246,7 +246,7 @@ fn invalid_models_are_refused_with_their_key() {
     let both = json!({"provider": "openai", "model": "m", "window": 1_000, "output_reserve": 1_000});
     refused(
         json!({"models": {"main": both}}),
-        "models.main.output_reserve: 1000 leaves no input tokens in a window of 1000",
+        "models.main.output_reserve: 1000 tokens for the answer leave no tokens for the input in a window of 1000",
     );
     for cap in [json!(-1), json!("much"), json!(true)] {
         let expected = format!(
@@ -407,7 +407,7 @@ fn invalid_values_are_refused_with_their_key() {
         [json!([]), json!("local"), json!(["a", 5]), json!([" "]), json!(["a", "a"]), json!(["a\nb"])]
     {
         let expected = format!(
-            "summarize.models: {given} is not allowed; expected a list of different models' names, at least one, \
+            "summarize.models: {given} is not allowed; expected a list of model names, at least one and no duplicates, \
              such as [\"local\"]"
         );
         refused(json!({"summarize": {"models": given}}), &expected);
@@ -485,7 +485,7 @@ fn invalid_slots_are_refused_with_their_key() {
     );
     refused(
         json!({"slot": [{"name": "a", "max_tokens": 500, "max_chars": 500}]}),
-        "slot[0]: max_tokens and max_chars are both set; set one of them",
+        "slot[0]: max_tokens and max_chars are both set; set only one of them",
     );
     refused(
         one("prompt", json!("Sum up.")),
@@ -570,11 +570,11 @@ fn invalid_condense_settings_are_refused_with_their_key() {
     );
     refused(
         json!({"condense": {"trigger": "tokens(5)", "threshold": 0.5}}),
-        "condense.threshold: trigger is set too; set one of them",
+        "condense.threshold: trigger is set too; set only one of them",
     );
     refused(
         json!({"condense": {"keep": "turns(5)", "keep_last": 0}}),
-        "condense.keep_last: keep is set too; set one of them",
+        "condense.keep_last: keep is set too; set only one of them",
     );
 }
 

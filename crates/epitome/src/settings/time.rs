@@ -1,4 +1,4 @@
-//! Reads and writes durations such as `10m`. A field of a section uses it with `#[serde(with = "time")]`.
+//! Reads and writes durations such as `10m`. A field of a section uses this module with `#[serde(with = "time")]`.
 
 use std::time::Duration;
 
@@ -84,9 +84,9 @@ pub fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok,
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "Value")]
 pub enum StandIn {
-    /// After models have failed for this long; immediately if it is 0.
+    /// After models have failed for this duration; immediately if the duration is 0.
     After(Duration),
-    /// Never: the summary is late until a model writes it.
+    /// Never. The slot gets no new summary until a model writes one.
     Never,
 }
 
@@ -98,7 +98,7 @@ impl Default for StandIn {
 }
 
 impl StandIn {
-    /// Returns whether the fallback is due after models have failed for this long.
+    /// Returns whether the fallback is due after models have failed for this duration.
     pub fn is_due(self, failing_for: Duration) -> bool {
         match self {
             Self::After(time) => failing_for >= time,

@@ -17,10 +17,10 @@ use crate::request::ContextRequest;
 use crate::settings::Settings;
 use crate::store::{SessionId, SessionKey, SummaryId};
 
-/// Maximum number of slots in the list of other engines' slots.
+/// Maximum number of slots in the list of slots that belong to other engines.
 const MAX_FOREIGN_SLOTS: usize = 10_000;
 
-/// How long this engine does not lease a slot that belongs to another engine.
+/// How long this engine skips a slot that belongs to another engine.
 const FOREIGN_SLOT_SKIP: Duration = Duration::from_secs(60);
 
 /// Maximum number of merged settings that are cached.
@@ -29,10 +29,10 @@ const MAX_MERGED_SETTINGS: usize = 256;
 /// Maximum number of sessions whose encoding is cached.
 const MAX_ENCODINGS: usize = 10_000;
 
-/// Maximum size of all cached rendered texts, in bytes. One text has a few kilobytes.
+/// Maximum size of all cached rendered texts together, in bytes. One text has a few kilobytes.
 const MAX_TEXT_BYTES: u64 = 2 << 20;
 
-/// Maximum size of all cached extracts, in bytes. The extracts of one summary have some tens of kilobytes.
+/// Maximum size of all cached extracts together, in bytes. The extracts of one summary have some tens of kilobytes.
 const MAX_EXTRACT_BYTES: u64 = 4 << 20;
 
 /// Expected sizes of one text and of one summary's extracts, from which the cache estimates its number of entries.
@@ -42,7 +42,8 @@ const BYTES_PER_EXTRACTS: u64 = 64 << 10;
 /// Maximum number of sessions whose last context request is cached.
 const MAX_LAST_REQUESTS: usize = 1_024;
 
-/// Key of a rendered text: the session, one or two summaries (two if they are joined), and the token budget of the text.
+/// Key of a rendered text: the session, two summaries, and the token budget of the text. The second summary is 0 unless
+/// the text joins two summaries.
 pub(crate) type TextKey = (SessionId, SummaryId, SummaryId, Tokens);
 
 /// The engine's caches.
@@ -56,7 +57,7 @@ pub(crate) struct Caches {
     /// The encodings of sessions, if they differ from the encoding of the engine's settings. A cached value is only a
     /// guess; the transaction of the append checks it.
     pub(crate) encodings: Cache<SessionKey, Encoding>,
-    /// Slots that belong to other engines. Each maps to the time after which this engine may lease it again.
+    /// Slots that belong to other engines. Each slot maps to the time after which this engine may lease the slot again.
     foreign_slots: Mutex<HashMap<(SessionId, Scope, String), Instant>>,
     /// Rendered texts with their tokens.
     pub(crate) texts: Cache<TextKey, (Tokens, Arc<str>), ByteWeighter>,
@@ -127,7 +128,8 @@ impl Caches {
         slots.keys().cloned().collect()
     }
 
-    /// Caches the encoding of a session if it differs from `usual`, the encoding of the engine's settings.
+    /// Caches the encoding of a session if it differs from `usual`, the encoding of the engine's settings. Otherwise
+    /// removes the session's entry.
     pub(crate) fn learn_encoding(&self, key: &SessionKey, encoding: Encoding, usual: Encoding) {
         if encoding == usual {
             self.encodings.remove(key);

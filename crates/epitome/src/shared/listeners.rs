@@ -1,8 +1,8 @@
 //! Wakes clients that wait for events of a workspace.
 //!
-//! A write of this engine wakes the listeners of its workspace. A listener also wakes up at an interval, because
-//! another process may have written. The wake-up carries no data; the client reads the events from the store. Without
-//! listeners an append costs only one lookup in an empty map.
+//! After this engine writes to a workspace, it wakes the listeners of the workspace. A listener also wakes up at an
+//! interval, because another process may have written to the workspace. The wake-up carries no data; the client reads
+//! the events from the store. Without listeners an append costs only one lookup in an empty map.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,8 +16,8 @@ use crate::lock::lock;
 /// Waits until a workspace may have new events.
 #[derive(Debug)]
 pub struct Listener {
-    /// The list of listeners and not the engine, so that a listener does not prevent the engine's shutdown. Hidden in
-    /// debug output, because it contains names of other workspaces.
+    /// The list of all listeners. A listener refers to this list and not to the engine, because a reference to the
+    /// engine would prevent its shutdown. Debug output hides the list, because it contains names of other workspaces.
     listeners: Hidden<Arc<Listeners>>,
     workspace: Arc<str>,
     wakeups: watch::Receiver<()>,
@@ -57,8 +57,8 @@ impl Listeners {
         listened.entry(Arc::clone(workspace)).or_insert_with(|| watch::Sender::new(())).subscribe()
     }
 
-    /// Removes a listener. Must be called while the listener still has its receiver: the last listener is then the one
-    /// that sees a single receiver.
+    /// Removes the workspace's entry if the calling listener is the last listener of the workspace. A listener must
+    /// call this before it drops its receiver. Then a single remaining receiver belongs to the caller.
     fn leave(&self, workspace: &Arc<str>) {
         let mut listened = lock(&self.by_workspace);
         if listened.get(workspace).is_some_and(|wakeups| wakeups.receiver_count() <= 1) {

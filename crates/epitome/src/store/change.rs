@@ -1,4 +1,4 @@
-//! Reads a session's state and writes the changes that were decided.
+//! Reads a session's state, and writes the changes that a decision function returns.
 //!
 //! The session's row is the lock for everything that belongs to the session. A transaction that changes the session
 //! locks the row. A worker that leases one of the session's slots locks the row too. In PostgreSQL a change locks the
@@ -154,7 +154,8 @@ async fn load_more(db: &mut dyn Executor, state: &mut SessionState, load: &Load)
     Ok(())
 }
 
-/// Reads the state, calls `decide` and writes the changes. Returns the session's id; `None` if there were no changes.
+/// Reads the state, calls `decide` and writes the changes. Returns the session's id; `None` if `decide` returned no
+/// changes.
 pub(super) async fn change(
     db: &mut dyn Executor,
     key: &SessionKey,
@@ -188,8 +189,8 @@ fn is_same(one: &SessionState, two: &SessionState) -> bool {
     one.workspace_settings == two.workspace_settings && one.session == two.session && one.slots == two.slots
 }
 
-/// Returns the membership changes to write. Most messages are by an author who is already a member. If the cache shows
-/// this, the join is left out.
+/// Returns the membership changes that must be written. A join without attributes is left out if the cache shows that
+/// the author is a member already. This is the case for most messages.
 fn member_changes<'a>(
     db: &dyn Executor,
     before: Option<&SessionRow>,
@@ -266,8 +267,8 @@ async fn write(
         writes.push(sql, [id.into(), idempotency_key.as_str().into(), body.into(), first, last, now.into()]);
     }
     write_events(db, &mut writes.batch, key, &changes.events, new_summary.map(|(_, id)| id)).await?;
-    // If the connection breaks during the commit, this query shows whether the changes were committed. It checks a row
-    // that is never overwritten.
+    // If the connection breaks during the commit, this query shows whether the changes were committed. The query looks
+    // for a row that is never overwritten.
     let commit_check = if let Some(first) = changes.messages.first() {
         let sql = "SELECT 1 FROM epitome.messages WHERE session = $1 AND seq = $2 AND change = $3";
         Sql::new(sql, [id.into(), first.outline.seq.into(), mark.into()])
@@ -283,8 +284,8 @@ async fn write(
     Ok(id)
 }
 
-/// Inserts a session's row, and the workspace's row if it does not exist. Most columns get placeholders, which a later
-/// update replaces.
+/// Inserts a session's row. Also creates the workspace if it does not exist. Most columns get placeholders, which a
+/// later update replaces.
 pub(super) async fn insert_session(
     db: &mut dyn Executor,
     key: &SessionKey,
@@ -311,7 +312,7 @@ impl<'a> SessionWrites<'a> {
         self.batch.push(Sql::new(sql, params));
     }
 
-    /// Updates the session's row, except `indexed`, which only the search index maintains.
+    /// Updates the session's row. Does not write the column `indexed`, which only the search index maintains.
     pub(super) fn update_session(&mut self, before: Option<&SessionRow>, row: &'a SessionRow) {
         let sql = "UPDATE epitome.sessions SET tracker = $2, head = $3, turns = $4, tokens = $5, opener = $6, \
              batch_from = $7, batch_skipped = $8, skipped = $9, updated = $10 WHERE id = $1";
@@ -340,8 +341,8 @@ impl<'a> SessionWrites<'a> {
         }
     }
 
-    /// Inserts messages. In PostgreSQL, `mark` is set, and one statement inserts all messages. In SQLite, each message
-    /// has its own statement.
+    /// Inserts messages. In PostgreSQL, one statement inserts all messages, together with the commit mark `mark`. In
+    /// SQLite, `mark` is `None`, and each message has its own statement.
     fn insert_messages(&mut self, messages: &'a [NewMessage], now: Timestamp, mark: Option<i64>) {
         let ([one, all], id) = (&*INSERT, self.id);
         let fixed = || [id.into(), now.into()].into_iter().chain(mark.map(SqlParam::from));
@@ -356,8 +357,8 @@ impl<'a> SessionWrites<'a> {
         }
     }
 
-    /// Writes the new rows of slots, and the new summary if there is one. The summary's slot must be among `slots`; its
-    /// row then points to the summary.
+    /// Writes the new rows of slots, and the new summary if there is one. `slots` must contain the summary's slot. The
+    /// new row of this slot points to the summary.
     fn write_slots(
         &mut self,
         state: &SessionState,
@@ -400,8 +401,8 @@ impl<'a> SessionWrites<'a> {
         self.push(sql, params);
     }
 
-    /// Writes only what changed in a slot's row, or the whole row if it is new. Most appends only change the counters
-    /// in `state`, a column that no index contains.
+    /// Writes a slot's row if it has changed. If only the column `state` has changed, writes only this column. Most
+    /// appends change only counters in `state`, and no index contains this column.
     fn update_slot(&mut self, before: Option<&SlotRow>, slot: &'a SlotRow, active: Option<SummaryId>) {
         let due = |slot: &SlotRow| (slot.state.covered, slot.state.due.map(|due| due.seq), slot.ready_at());
         match before.filter(|before| before.active == active) {
@@ -440,9 +441,9 @@ impl<'a> SessionWrites<'a> {
         self.push(sql, params);
     }
 
-    /// Changes a summary's state. If the summary is now superseded, the sources of the slot's earlier summaries are
-    /// deleted. They are not needed: a new summary is built on the current summary, or after an undo on the one before
-    /// it.
+    /// Changes a summary's state. If the summary is now superseded, also deletes the sources of the slot's earlier
+    /// summaries. These sources are not needed any more: the next summary is built on the current summary or, after an
+    /// undo, on the summary before it.
     fn set_summary_state(&mut self, summary: SummaryId, state: SummaryState) {
         let sql = "UPDATE epitome.summaries SET state = $3 WHERE session = $1 AND id = $2";
         self.push(sql, [self.id.into(), summary.into(), state_text(state).into()]);
@@ -488,8 +489,8 @@ fn message_params(message: &NewMessage) -> [SqlParam<'_>; 21] {
     ]
 }
 
-/// Two statements. The first inserts a single message. The second inserts several messages; each parameter is a list
-/// with the values of one column.
+/// Two statements that insert messages. The first, for SQLite, inserts a single message. The second, for PostgreSQL,
+/// inserts several messages: each parameter is a list with the values of one column.
 static INSERT: LazyLock<[String; 2]> = LazyLock::new(|| {
     let placeholders = |count| (1..=count).map(|at| format!("${at}")).collect::<Vec<_>>().join(", ");
     let (columns, one, all) = (&*MESSAGE_COLUMNS, placeholders(23), placeholders(24));

@@ -18,7 +18,7 @@ pub struct EarlierAppend {
     pub span: Span,
 }
 
-/// What to read for a decision, in addition to the session's row, settings and slots.
+/// Selects the data that is read for a decision, in addition to the session's row, settings and slots.
 #[derive(Debug, Clone, Default)]
 pub struct Load {
     /// If set, the append that was stored under this idempotency key is read.
@@ -38,10 +38,12 @@ pub enum LoadLog {
     /// No outlines.
     #[default]
     None,
-    /// For a slot that is due, with this scope and name: the scope's messages after the first pending trigger event, up
-    /// to and including the newest trigger event. At most 100,000 outlines.
+    /// The outlines that are needed to summarize the slot with this scope and name. They begin after the message of the
+    /// first pending trigger event, and end with the message of the newest trigger event. Only messages of the scope
+    /// are read, at most 100,000. If the slot is not due, no outlines are read.
     Pending(Scope, String),
-    /// The call batch that contains this message: all messages of the session that must not be separated from it.
+    /// The call batch that contains this message: all messages of the session that must not be separated from the
+    /// message.
     CallBatch(Seq),
 }
 
@@ -92,19 +94,19 @@ impl SessionState {
 /// The writes of one change. They are applied in one transaction.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
-    /// The session's new row. Required to create a session; the store sets `id`.
+    /// The session's new row. A change that creates a session must contain this row. The store sets `id`.
     pub session: Option<SessionRow>,
     /// Messages to append, in order.
     pub messages: Vec<NewMessage>,
     /// New rows of slots.
     pub slots: Vec<SlotRow>,
-    /// A new summary. Its slot must be in `slots`; the store makes the slot point to the summary.
+    /// A new summary. `slots` must contain the summary's slot. The store makes the slot point to the summary.
     pub summary: Option<SummaryRow>,
-    /// Summaries whose state changes, with the new state.
+    /// The ids of summaries whose state changes, each with the new state.
     pub states: Vec<(SummaryId, SummaryState)>,
     /// Messages whose flags change: the message's number, its new `pinned` flag and its new `skip` flag.
     pub flags: Vec<(Seq, bool, bool)>,
-    /// Messages whose metadata is replaced, with the new metadata.
+    /// The numbers of messages whose metadata is replaced, each with the new metadata.
     pub metadata: Vec<(Seq, Map<String, Value>)>,
     /// Members that join or leave, in order.
     pub members: Vec<Membership>,
@@ -118,14 +120,15 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Whether the change may alter the contexts of an existing session other than by adding messages.
+    /// Whether the change may alter the contexts of an existing session. Appended messages alone do not count.
     pub(super) fn alters_contexts(&self, before: Option<&SessionRow>) -> bool {
         let row = before.zip(self.session.as_ref()).is_some_and(|(before, row)| !row.only_grew_from(before));
         let messages = !self.flags.is_empty() || !self.metadata.is_empty();
         row || messages || self.summary.is_some() || !self.states.is_empty()
     }
 
-    /// Whether the change can be written without a session. This is so if it only records model calls.
+    /// Whether the change can be written even if the session does not exist, because the change only records model
+    /// calls.
     pub(super) fn needs_no_session(&self) -> bool {
         *self == Self { usage: self.usage.clone(), ..Self::default() }
     }

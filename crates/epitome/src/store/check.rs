@@ -1,10 +1,10 @@
 //! Checks stored data for consistency. The checks are the same for every database.
 //!
 //! [`super::verify`] reads the rows and passes them to the checks: a session's messages in order, then its summaries,
-//! then its slots. Derived values are computed again and compared with the stored values. Message text does not stay in
-//! memory. Only one session's summaries are in memory at a time, without their text.
+//! then its slots. The checks compute derived values again and compare them with the stored values. Message text does
+//! not stay in memory. Only one session's summaries are in memory at a time, without their text.
 //!
-//! Pending work is not a fault: a slot may be due.
+//! Pending work is not a fault. For example, a slot may be due.
 
 use serde::Serialize;
 
@@ -25,7 +25,8 @@ pub struct StoreFault {
     pub what: String,
 }
 
-/// Maximum number of faults reported. With more faults, a longer list does not help: the operator restores a backup.
+/// Maximum number of faults that a check reports. A longer list would not help the operator: if there are more faults
+/// than this, the operator restores a backup.
 const MAX_FAULTS: usize = 1_000;
 
 /// The faults found so far.
@@ -39,8 +40,8 @@ impl FaultList {
         }
     }
 
-    /// Returns the value of the result `read`. If stored data was unreadable, adds a fault and returns `None`, so that
-    /// the check continues. Any other error is returned, and ends the check.
+    /// Returns the value in `read`. If `read` is an error that reports unreadable stored data, adds a fault at the
+    /// place `at` and returns `None`, so that the check continues. Any other error is returned, and ends the check.
     pub(super) fn note<T>(&mut self, at: impl Into<String>, read: OpResult<T>) -> OpResult<Option<T>> {
         match read {
             Ok(value) => Ok(Some(value)),
@@ -52,7 +53,7 @@ impl FaultList {
         }
     }
 
-    /// Adds a fault if a settings document is not empty and not a JSON object.
+    /// Adds a fault if a settings document is neither empty nor a JSON object.
     pub(super) fn settings(&mut self, at: &str, document: &str) {
         let read = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(document);
         if !document.is_empty() && read.is_err() {

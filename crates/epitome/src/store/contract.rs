@@ -1,7 +1,8 @@
 //! Defines the operations of a store.
 //!
-//! The trait [`Store`] contains what each database implements in its own way, such as running an operation, backups and
-//! closing. All other methods are written once, as methods of `dyn Store`. They pass an operation to [`Store::run`].
+//! The trait [`Store`] contains the methods that each database implements in its own way, such as `run`, `backup` and
+//! `close`. All other methods are written once for all databases, as methods of `dyn Store`. These methods pass an
+//! operation to [`Store::run`].
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,8 +59,8 @@ pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
 }
 
 /// Runs an operation on a store: `run!(store, Mode(arguments), |db| future)`, where `Mode` is a variant of
-/// [`AccessMode`]. The arguments move into the operation, which may run on another thread. The future borrows them from
-/// there. The argument `key = key.clone()` moves a copy of `key`.
+/// [`AccessMode`]. The operation owns the arguments, because it may run on another thread. The future borrows the
+/// arguments from the operation. An argument of the form `key = key.clone()` passes a copy of `key`.
 macro_rules! run {
     ($store:expr, $mode:ident($($arg:ident $(= $own:expr)?),*), |$db:ident| $what:expr) => {{
         $($(let $arg = $own;)?)*
@@ -67,8 +68,8 @@ macro_rules! run {
     }};
 }
 
-/// Stores everything an engine needs. `Sqlite` and `Postgres` implement this trait. Methods that are the same for all
-/// databases are methods of `dyn Store`, to which both types dereference.
+/// Stores everything that an engine needs. `Sqlite` and `Postgres` implement this trait. Both types dereference to `dyn
+/// Store`, which has the methods that are the same for all databases.
 ///
 /// To support another database, implement this trait and `Executor` in this crate. The new store must pass
 /// `tests/store_contract.rs`.
@@ -79,11 +80,12 @@ pub trait Store: Send + Sync + 'static {
     #[doc(hidden)]
     async fn run(&self, mode: AccessMode, op: ErasedOp) -> Result<()>;
 
-    /// Changes a session: reads its state, calls `decide` and writes the changes that it returns. This is the only way
-    /// to write to a session. The whole change is isolated from other writers. It is durable when this method returns.
+    /// Changes a session: reads its state, calls `decide`, and writes the changes that `decide` returns. Apart from
+    /// leases, copies and deletions, this is the only way to write to a session. The whole change is isolated from
+    /// other writers. The change is durable when this method returns.
     ///
-    /// Returns the id of the session that was written; 0 if there is no session and only model usage was recorded;
-    /// `None` if `decide` returned no changes.
+    /// Returns the id of the session that was written. Returns 0 if the session does not exist and only model usage was
+    /// recorded. Returns `None` if `decide` returned no changes.
     async fn change(&self, key: &SessionKey, load: Load, decide: Decide) -> Result<Option<SessionId>> {
         run!(self, WriteKeepCache(key = key.clone(), load, decide), |db| change::change(
             db, key, load, decide
@@ -109,7 +111,7 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Returns the position from which the next round-robin search over workspaces continues.
+    /// Returns the position from which the next search for ready slots continues, round-robin over the workspaces.
     #[doc(hidden)]
     fn walk_position(&self) -> Arc<WalkPosition>;
 
@@ -133,8 +135,8 @@ impl dyn Store {
         run!(self, Snapshot(key = key.clone(), load), |db| change::session_state(db, key, load, ""))
     }
 
-    /// Reads a session's stamp, which shows whether its contexts have changed. Reads a single row. Returns `None` if
-    /// the session does not exist.
+    /// Reads a session's stamp, which shows whether the session's contexts have changed. The query returns a single
+    /// row. Returns `None` if the session does not exist.
     pub async fn stamp(&self, key: &SessionKey) -> Result<Option<Stamp>> {
         run!(self, ReadCommittedInline(key = key.clone()), |db| change::stamp(db, key))
     }
@@ -177,8 +179,8 @@ impl dyn Store {
         Ok(read.await?.map(|read| cache.add(key, read, cacheable)))
     }
 
-    /// Reads the outlines of the scope's messages after message `after`, at most `limit`. For a session that is still
-    /// being copied, returns the messages copied so far, and no [`OutlinesAfter::end`].
+    /// Reads at most `limit` outlines of the scope's messages, starting after message `after`. For a session that is
+    /// still being copied, returns the outlines copied so far, and `None` in [`OutlinesAfter::end`].
     pub async fn outlines_after(
         &self,
         session: SessionId,
@@ -201,9 +203,10 @@ impl dyn Store {
         run!(self, Snapshot(session, pick), |db| read::summaries(db, *session, pick))
     }
 
-    /// Returns the text of a summary that was written for the same model request: the newest such summary of any
-    /// session in the workspace. Requests are compared by their hash ([`super::Facts::request_hash`]). Returns `None`
-    /// if there is no such summary, or if `session` undid one: after an undo, the caller expects a different text.
+    /// Returns the text of the newest summary in the workspace, of any session, that was written for the same model
+    /// request. Requests are compared by their hash ([`super::Facts::request_hash`]). Returns `None` if there is no
+    /// such summary. Also returns `None` if `session` undid such a summary, because after an undo the caller expects a
+    /// different text.
     pub async fn summary_for_request(
         &self,
         workspace: &str,
@@ -216,14 +219,15 @@ impl dyn Store {
         })
     }
 
-    /// Searches messages by their text. Hits of the newest session come first, and within a session the newest message.
+    /// Searches messages by their text. Hits of the newest session come first. Within a session, the newest message
+    /// comes first.
     pub async fn search(&self, search: Search) -> Result<Portion<Hit>> {
         run!(self, ReadCommitted(search), |db| message_search::search(db, search))
     }
 
-    /// Reads at most `limit` events of a workspace whose numbers are above `after`, oldest first. If `session` is set,
-    /// reads only events of that session. Event numbers are assigned without gaps within a workspace, and the numbers
-    /// of deleted events are never reused. A workspace retains about 10,000 events, the newest ones.
+    /// Reads at most `limit` events of a workspace, oldest first: only events with numbers above `after`. If `session`
+    /// is set, reads only events of that session. Within a workspace, the store assigns event numbers without gaps. The
+    /// numbers of deleted events are never reused. A workspace retains only its newest events, about 10,000.
     pub async fn events(
         &self,
         workspace: &str,
@@ -261,7 +265,8 @@ impl dyn Store {
                 Ok(Some(last)) if last >= through => break,
                 Ok(Some(last)) => first = last.saturating_add(1),
                 failed => {
-                    // If this fails too, maintenance removes the copy later, when it has had no write for an hour.
+                    // If this fails too, maintenance removes the copy later, when the copy has had no write for an
+                    // hour.
                     let _ = run!(self, Write(copied), |db| copy::abandon(db, *copied));
                     return Err(failed.err().unwrap_or_else(deleted));
                 }
@@ -270,7 +275,7 @@ impl dyn Store {
         Ok(copied)
     }
 
-    /// Makes a copied session visible under this name. Returns false if the name is taken.
+    /// Makes a copied session visible under this name. Returns false if the name is taken or the copy does not exist.
     pub async fn reveal(&self, key: &SessionKey, mut copied: CopiedSession) -> Result<bool> {
         copied.renumber();
         let id = copied.id;
@@ -279,10 +284,11 @@ impl dyn Store {
         revealed
     }
 
-    /// Deletes a session with its messages, summaries and events. Usage records stay. When this method returns, the
-    /// session is no longer visible. Returns false if the session does not exist.
+    /// Deletes a session with its messages, summaries and events. The session's usage records stay. When this method
+    /// returns, the session is no longer visible. Returns false if the session does not exist.
     pub async fn delete(&self, key: &SessionKey) -> Result<bool> {
-        // First assigns numbers to the session's events, so that deleted events use up numbers in every database.
+        // Assign numbers to the session's events first, so that deleted events use up numbers in PostgreSQL as in
+        // SQLite.
         self.number_events(&key.workspace).await?;
         let deleted = run!(self, Write(key = key.clone()), |db| copy::delete(db, key))?;
         self.window_cache().evict(key);
@@ -293,21 +299,21 @@ impl dyn Store {
 
 /// Leases on slots, and the queue of slots that have work.
 impl dyn Store {
-    /// Leases a slot that is ready. A slot is ready if it is due and no worker has an unexpired lease on it. The
-    /// round-robin position [`LeaseRequest::after`] selects the workspace, and the longest-waiting ready slot of this
-    /// workspace is leased. If the slot is due only because of elapsed time, its trigger fires now. The slot's fencing
-    /// token is incremented.
+    /// Leases a ready slot. A slot is ready if it is due, no worker has an unexpired lease on it, and it does not wait
+    /// for a retry. The round-robin position [`LeaseRequest::after`] selects the workspace. Within this workspace, the
+    /// slot that has waited longest is leased. If the slot became ready only because time passed, its trigger event is
+    /// recorded now. Each lease increments the slot's fencing token.
     ///
     /// Workers call this method often, and usually no slot is ready. The method examines a limited number of slots,
-    /// regardless of how many are ready. It may skip a slot whose session is being written at the same time.
+    /// regardless of the number of ready slots. It may skip a slot while another transaction writes to the slot's
+    /// session.
     pub async fn lease(&self, request: LeaseRequest) -> Result<Option<Lease>> {
         let Some(now) = run!(self, ReadCommittedInline(), |db| lease::anything_ready(db))? else {
             return Ok(None);
         };
         let poll = Arc::new(LeasePoll { request, now, position: self.walk_position() });
         let filters = run!(self, ReadCommitted(poll = Arc::clone(&poll)), |db| poll.choose_slots(db))?;
-        // Each attempt is its own transaction, so a failed attempt leaves no locks for which other transactions would
-        // wait.
+        // Each attempt runs in its own transaction, so a failed attempt leaves no lock behind.
         for filter in &filters {
             let attempt =
                 run!(self, WriteKeepCache(poll = Arc::clone(&poll), filter = filter.clone()), |db| {
@@ -333,8 +339,8 @@ impl dyn Store {
     }
 
     /// Counts the slots of a workspace that have work, and returns at most `limit` of these slots, longest-waiting
-    /// first. If `workspace` is `None`, reads the slots of all workspaces; this is meant for operators. The cost
-    /// depends on the number of slots with work, not on the number of sessions, because callers use this often.
+    /// first. If `workspace` is `None`, reads the slots of all workspaces, for operators. Callers use this method
+    /// often, so its cost depends on the number of slots with work, not on the number of sessions.
     pub async fn queue(&self, workspace: Option<&str>, limit: usize) -> Result<(QueueCounts, Vec<QueueRow>)> {
         run!(self, Snapshot(workspace = workspace.map(str::to_owned), limit), |db| {
             queue::queue(db, workspace.as_deref(), *limit)
@@ -344,7 +350,7 @@ impl dyn Store {
 
 /// API keys.
 impl dyn Store {
-    /// Stores a new key. Sets its `created` to the current time of the store's clock, and returns the key.
+    /// Stores a new key. Sets the key's `created` to the current time of the store's clock, and returns the key.
     pub async fn add_key(&self, row: KeyRow) -> Result<Key> {
         run!(self, WriteKeepCache(row), |db| keyring::add(db, row))
     }
@@ -366,8 +372,9 @@ impl dyn Store {
 
 /// Message lists that the proxy condensed.
 impl dyn Store {
-    /// Finds the longest prefix of a message list for which a state is stored, and returns this state. `chain` contains
-    /// the hash of each prefix: of the first message, of the first two messages, and so on.
+    /// Finds the longest prefix of a message list for which a state is stored, and returns this state, or `None` if
+    /// there is no such prefix. `chain` contains the hash of each prefix: of the first message, of the first two
+    /// messages, and so on.
     pub async fn find_proxy_state(
         &self,
         workspace: &str,
@@ -418,12 +425,12 @@ impl dyn Store {
 
 /// The directory: workspaces, sessions, authors, members.
 impl dyn Store {
-    /// Lists the workspaces that were ever written to and not deleted.
+    /// Lists the workspaces. A workspace exists from its first write until it is deleted.
     pub async fn workspaces(&self, listing: Listing<WorkspaceRow>) -> Result<ListPage<WorkspaceRow>> {
         run!(self, Snapshot(listing), |db| page(db, List::workspaces(), listing, decode::workspace))
     }
 
-    /// Lists a workspace's sessions. If `member` is set, only the sessions that this author is a member of.
+    /// Lists a workspace's sessions. If `member` is set, lists only the sessions of which this author is a member.
     pub async fn sessions(
         &self,
         workspace: &str,
@@ -486,7 +493,8 @@ impl dyn Store {
 
 /// Maintenance.
 impl dyn Store {
-    /// Returns the store's secret. It is created with the store, never changes, and is the same for every process.
+    /// Returns the store's secret: 32 bytes that are created with the store and never change. All processes that use
+    /// the store read the same secret.
     pub async fn secret(&self) -> Result<[u8; 32]> {
         run!(self, ReadCommitted(), |db| async move {
             let sql = Sql::new("SELECT secret FROM epitome.secrets", []);

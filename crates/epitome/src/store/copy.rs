@@ -25,9 +25,9 @@ pub struct CopiedSession {
     pub id: SessionId,
     /// The copy's row.
     pub row: SessionRow,
-    /// The copy's slots. `active` is a summary id of the original session.
+    /// The copy's slots. In each slot, `active` is a summary id of the original session.
     pub slots: Vec<SlotRow>,
-    /// The copy's summaries. `id` and `parent` are summary ids of the original session.
+    /// The copy's summaries. In each summary, `id` and `parent` are summary ids of the original session.
     pub summaries: Vec<SummaryRow>,
     /// The events that report the copy.
     pub events: Vec<EventBody>,
@@ -55,8 +55,8 @@ const COPY_CHUNK: Seq = 500;
 /// Maximum number of bytes copied in one transaction, unless a single message is larger: 4 MiB.
 const COPY_BYTES: u64 = 4 << 20;
 
-/// Creates the hidden session into which messages are copied, and copies the members. Returns its id; `None` if the
-/// source session does not exist.
+/// Creates the hidden session into which messages are copied, and copies the members. Returns the id of the hidden
+/// session; `None` if the source session does not exist.
 pub(super) async fn begin(db: &mut dyn Executor, from: SessionId) -> OpResult<Option<SessionId>> {
     let sql = "SELECT workspace, name FROM epitome.sessions WHERE id = $1 AND state = 'open' FOR KEY SHARE";
     let key = |row: RowRef<'_>| Ok(SessionKey::new(row.text(0)?, row.text(1)?));
@@ -68,8 +68,8 @@ pub(super) async fn begin(db: &mut dyn Executor, from: SessionId) -> OpResult<Op
     Ok(Some(copied))
 }
 
-/// Copies messages from `first` on, not beyond `through`. Returns the last message copied; `None` if the source or the
-/// copy no longer exists.
+/// Copies the next messages: from message `first` on, and no message after `through`. Returns the number of the last
+/// message copied; `None` if the source or the copy no longer exists.
 pub(super) async fn copy_chunk(
     db: &mut dyn Executor,
     from: SessionId,
@@ -84,7 +84,7 @@ pub(super) async fn copy_chunk(
         "SELECT seq, octet_length(body) FROM messages WHERE session = ?1 AND seq BETWEEN ?2 AND ?3 ORDER BY seq",
         [from.into(), first.into(), last_possible.into()],
     );
-    // `last` starts with `through`: if no rows are left, the copy is complete.
+    // `last` is `through` until a row is read. So if no messages are left, the copy is complete.
     let (mut both, mut last, mut bytes) = (Vec::new(), through, 0u64);
     let each = |row: RowRef<'_>| {
         let before = bytes;
@@ -100,7 +100,7 @@ pub(super) async fn copy_chunk(
     if both.len() != 2 {
         return Ok(None);
     }
-    // If an earlier attempt was committed but its response was lost, the messages are already copied.
+    // If an earlier attempt was committed but its response was lost, these messages are already copied and are skipped.
     let columns = &*MESSAGE_COLUMNS;
     let sql = Sql::per_database(
         format!(
@@ -126,7 +126,7 @@ pub(super) async fn abandon(db: &mut dyn Executor, copied: SessionId) -> OpResul
     db.finish_checked(SqlBatch::new().add(Sql::new(sql, [copied.into()])), None).await
 }
 
-/// Makes a copied session visible. The caller has called [`CopiedSession::renumber`]. Returns false if the name is
+/// Makes a copied session visible. The caller must call [`CopiedSession::renumber`] first. Returns false if the name is
 /// taken or the copy does not exist.
 pub(super) async fn reveal(db: &mut dyn Executor, key: &SessionKey, copy: &CopiedSession) -> OpResult<bool> {
     let copied = copy.id;
@@ -178,15 +178,15 @@ pub(super) fn abandon_stale_copies(now: Timestamp) -> Sql<'static> {
     Sql::new(sql, [now.0.saturating_sub(ABANDONED_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Returns the statement that deletes at most [`REMOVE_CHUNK`] expired idempotency keys. It returns a row for each
-/// deleted key.
+/// Returns the statement that deletes at most [`REMOVE_CHUNK`] expired idempotency keys. The statement returns a row
+/// for each deleted key.
 pub(super) fn delete_expired_keys(now: Timestamp) -> Sql<'static> {
     let sql = "DELETE FROM epitome.idempotency WHERE (session, key) IN \
          (SELECT session, key FROM epitome.idempotency WHERE created < $1 ORDER BY created LIMIT $2) RETURNING 1";
     Sql::new(sql, [now.0.saturating_sub(IDEMPOTENCY_TTL_MILLIS).into(), REMOVE_CHUNK.into()])
 }
 
-/// Removes a piece of a deleted session: first messages, then other rows, and the session's own row last. Returns
+/// Removes some rows of a deleted session: messages first, then other rows, and last the session's own row. Returns
 /// whether rows remain.
 pub(super) async fn remove_chunk(db: &mut dyn Executor, session: SessionId) -> OpResult<bool> {
     let params = || [session.into(), REMOVE_CHUNK.into()];

@@ -70,7 +70,7 @@ pub(super) fn json<T: Serialize>(value: &T) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 
-/// Serializes metadata or attributes for a column: `''` if empty.
+/// Serializes metadata or attributes for a column. Empty metadata is stored as `''`.
 pub(super) fn notes_text(notes: &Map<String, Value>) -> String {
     if notes.is_empty() { String::new() } else { json(notes) }
 }
@@ -103,8 +103,8 @@ pub(super) fn number_of<T: PartialEq>(all: &[T], value: &T) -> usize {
     all.iter().position(|one| one == value).unwrap_or(all.len())
 }
 
-/// Packs an outline's flags into one number: `leading` is bit 0, `opens_turn` bit 1 (used by the index
-/// `messages_openers`), `thinking` bit 2, and `stray` bit 3.
+/// Packs an outline's flags into one number. Bit 0 is `leading`, bit 1 is `opens_turn`, bit 2 is `thinking`, and bit 3
+/// is `stray`. The index `messages_openers` uses bit 1.
 pub(super) fn shape_bits(outline: &Outline) -> i64 {
     let bits = [outline.leading, outline.opens_turn, outline.thinking, outline.stray];
     bits.into_iter().rev().fold(0, |bits, set| bits << 1 | i64::from(set))
@@ -123,8 +123,8 @@ fn state_of(text: &str) -> Option<SummaryState> {
     all.into_iter().find(|state| state_text(*state) == text)
 }
 
-/// Converts plain text (not JSON) for storage. PostgreSQL cannot store U+0000, which the output of a program may
-/// contain. It is replaced with its printable symbol, U+2400.
+/// Converts plain text (not JSON) for storage. PostgreSQL cannot store the character U+0000, which tool output may
+/// contain. This function replaces it with its printable symbol, U+2400.
 pub(super) fn plain(text: &str) -> Cow<'_, str> {
     if text.contains('\0') { Cow::Owned(text.replace('\0', "\u{2400}")) } else { Cow::Borrowed(text) }
 }
@@ -252,8 +252,8 @@ pub(super) fn slot(row: RowRef<'_>) -> OpResult<SlotRow> {
 /// The columns that [`summary`] reads.
 pub(super) const SUMMARY: &str = "id, scope, slot, through, state, parent, text, sources, facts, created";
 
-/// Like [`SUMMARY`], but without the text of the sources, which is long. The column is NULL if the sources were
-/// deleted, and empty otherwise.
+/// Like [`SUMMARY`], but without the text of the sources, which is long. The column `sources` is NULL if the sources
+/// were deleted, and empty otherwise.
 pub(super) const SUMMARY_TEXT: &str = "id, scope, slot, through, state, parent, text, \
      CASE WHEN sources IS NULL THEN NULL ELSE '' END, facts, created";
 

@@ -1,7 +1,7 @@
 //! Types for workspaces, authors and session members, and for paginated lists of them.
 //!
-//! Lists are sorted by age, and are read one page at a time with the total count. If the caller passes a filter, all
-//! rows are read one by one. Only the rows of the page stay in memory.
+//! A list is sorted by age. Callers read one page at a time, and get the total number of items with it. If the caller
+//! passes a filter, all rows are read one by one, but only the rows of the page stay in memory.
 
 use std::sync::Arc;
 
@@ -145,8 +145,9 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Decides the new row of a workspace or an author from the stored row, which is `None` if it does not exist. Returns
-/// `None` to write nothing. The result must depend only on the stored row, because a store may call the function again.
+/// Receives the stored row of a workspace or an author (`None` if the row does not exist), and returns the new row.
+/// Returns `None` to write nothing. The result must depend only on the stored row, because a store may call the
+/// function again.
 pub type DecideRow<T> = Box<dyn Fn(Option<&T>) -> Option<T> + Send + Sync>;
 
 /// The result of deleting a workspace.

@@ -1,4 +1,4 @@
-//! Writes workspaces, authors and members, and reads lists of them and of sessions.
+//! Writes workspaces, authors and members. Reads lists of workspaces, sessions, authors and members.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(super) struct List<'a> {
     params: Vec<SqlParam<'a>>,
     /// The columns that order the rows by age.
     age: &'static [&'static str],
-    /// The column of the name. For members, a further condition precedes the column.
+    /// The column of the name. For members, this text also contains a condition that precedes the column.
     name: &'static str,
 }
 
@@ -47,7 +47,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Lists a workspace's sessions, or only those that an author is a member of.
+    /// Lists a workspace's sessions. If `member` is set, lists only the sessions of which this author is a member.
     pub(super) fn sessions(workspace: &'a str, member: Option<&'a str>) -> Self {
         let list = Self {
             columns: SESSION.to_owned(),
@@ -97,7 +97,7 @@ impl<'a> List<'a> {
         all.then(|| Sql::new(format!("SELECT count(*) FROM {from}"), params))
     }
 
-    /// Returns the query for `limit` rows after the first `skip`.
+    /// Returns the query for `limit` rows after the first `skip` rows.
     pub(super) fn page<T>(&self, listing: &Listing<T>, limit: u64, skip: u64) -> Sql<'a> {
         let (from, mut params) = self.rows(listing);
         let direction = if listing.reverse { " DESC" } else { "" };
@@ -185,8 +185,8 @@ fn workspace_query<'a>(name: &'a str, lock: &str) -> Sql<'a> {
     Sql::new(sql, [name.into()])
 }
 
-/// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether it
-/// was created.
+/// Creates a workspace if it does not exist, and prevents its deletion until this transaction ends. Returns whether
+/// this call created the workspace.
 pub(super) async fn ensure_workspace(db: &mut dyn Executor, name: &str) -> OpResult<bool> {
     // Usually the workspace exists, and no write is needed. This weak lock conflicts only with a deletion, which locks
     // with `FOR UPDATE`.
@@ -287,7 +287,7 @@ async fn ensure_author(db: &mut dyn Executor, workspace: &str, name: &str, now: 
     executor::number(db, Sql::new(sql, [workspace.into(), name.into(), now.into()])).await
 }
 
-/// Adds statements that change a session's members to `batch`. The session's row must be locked.
+/// Adds to `batch` the statements that change a session's members. The session's row must be locked.
 pub(super) async fn write_member_changes<'a>(
     db: &mut dyn Executor,
     batch: &mut SqlBatch<'a>,
@@ -305,7 +305,7 @@ pub(super) async fn write_member_changes<'a>(
     let sql = "SELECT a.name, a.id, m.attributes FROM epitome.authors a JOIN epitome.members m \
          ON m.author = a.id AND m.session = $1 WHERE a.workspace = $3 AND a.name = ANY($2)";
     let params = [session.into(), SqlParam::Texts(names.collect()), (&*key.workspace).into()];
-    // The current members among these names: their ids and their attributes in the session.
+    // The session's members among these names, each with the author's id and the attributes in the session.
     let members = executor::all(db, Sql::new(sql, params), |row| {
         Ok((row.name(0)?, (row.int(1)?, decode::notes(row, 2)?)))
     });

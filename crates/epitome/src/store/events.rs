@@ -1,8 +1,8 @@
 //! Writes and reads events. An event is written in the same transaction as the change that it reports.
 //!
-//! Event numbers have no gaps within a workspace. SQLite assigns them in the change's own transaction. In PostgreSQL
-//! this would make all writers of a workspace wait for each other. So there the numbers are assigned later, when events
-//! are read or by maintenance.
+//! Event numbers have no gaps within a workspace. SQLite assigns the numbers in the change's own transaction. In
+//! PostgreSQL this would make all writers of a workspace wait for each other. So PostgreSQL assigns the numbers later:
+//! when events are read, or during maintenance.
 
 use std::sync::Arc;
 
@@ -31,7 +31,8 @@ macro_rules! newest {
 /// A SQLite query for the highest event number that was ever assigned in a workspace.
 pub(super) const NEWEST_NUMBER: &str = concat!("SELECT ", newest!());
 
-/// Writes events of a session, whose row must exist. `new_summary` is the id of the summary that the same change adds.
+/// Writes events of a session, whose row must exist. `new_summary` is the id of the summary that the same change adds,
+/// if any.
 pub(super) async fn write_events<'a>(
     db: &mut dyn Executor,
     batch: &mut SqlBatch<'a>,
@@ -61,7 +62,7 @@ pub(super) async fn write_events<'a>(
     Ok(())
 }
 
-/// Adds statements that delete a session's events to `batch`. The numbers of deleted events are not reused.
+/// Adds to `batch` the statements that delete a session's events. The numbers of deleted events are not reused.
 pub(super) fn delete_session_events<'a>(batch: &mut SqlBatch<'a>, key: &'a SessionKey) {
     let params = || [(&*key.workspace).into(), (&*key.session).into()];
     batch.push(Sql::per_database(
@@ -69,7 +70,7 @@ pub(super) fn delete_session_events<'a>(batch: &mut SqlBatch<'a>, key: &'a Sessi
         concat!("UPDATE workspaces SET events_given = ", newest!(), " WHERE name = ?1 AND ?2 IS NOT NULL"),
         params(),
     ));
-    // This scans all events of the workspace. There are only about 10,000.
+    // This scans all events of the workspace. A workspace has only about 10,000 events.
     batch.push(Sql::new("DELETE FROM epitome.events WHERE workspace = $1 AND session = $2", params()));
 }
 

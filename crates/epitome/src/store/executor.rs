@@ -21,7 +21,7 @@ use super::sql::Sql;
 /// Reads a row, and returns whether the next row is needed.
 pub(super) type OnRow<'a> = Box<dyn FnMut(RowRef<'_>) -> OpResult<bool> + Send + 'a>;
 
-/// Statements that run in this order. Each has an optional callback that reads its rows.
+/// A list of SQL statements that run in this order. Each statement may have a callback that reads the statement's rows.
 #[derive(Default)]
 pub(super) struct SqlBatch<'a> {
     pub(super) statements: Vec<(Sql<'a>, Option<OnRow<'a>>)>,
@@ -45,7 +45,7 @@ impl<'a> SqlBatch<'a> {
         self
     }
 
-    /// Like [`Self::add`], but by reference, for use in loops.
+    /// Like [`Self::add`], but changes the batch in place, for use in loops.
     pub(super) fn push(&mut self, sql: Sql<'a>) {
         self.statements.push((sql, None));
     }
@@ -73,7 +73,7 @@ impl<'a> SqlBatch<'a> {
         })
     }
 
-    /// Adds a statement and reads its first row. `into` stays `None` if there is no row.
+    /// Adds a statement and reads its first row into `into`. If there is no row, `into` stays `None`.
     pub(super) fn first<T: Send>(
         self,
         sql: Sql<'a>,
@@ -86,7 +86,7 @@ impl<'a> SqlBatch<'a> {
         })
     }
 
-    /// Adds a statement and counts its rows.
+    /// Adds a statement, and adds the number of its rows to `into`.
     pub(super) fn count(self, sql: Sql<'a>, into: &'a mut i64) -> Self {
         self.each(sql, move |_| {
             *into += 1;
@@ -94,7 +94,7 @@ impl<'a> SqlBatch<'a> {
         })
     }
 
-    /// Adds a statement and checks whether it returns a row.
+    /// Adds a statement, and sets `into` to true if the statement returns a row.
     pub(super) fn any(self, sql: Sql<'a>, into: &'a mut bool) -> Self {
         self.each(sql, move |_| {
             *into = true;
@@ -103,21 +103,22 @@ impl<'a> SqlBatch<'a> {
     }
 }
 
-/// Runs statements within one operation. In an operation that only reads, all statements see one snapshot. In an
-/// operation that writes, each statement sees the state after the statement before it. With
-/// [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`], a server uses a separate snapshot for each
-/// statement.
+/// Runs statements within one operation. In an operation that only reads, all statements see one snapshot. The modes
+/// [`AccessMode::ReadCommitted`] and [`AccessMode::ReadCommittedInline`] are an exception: with them, PostgreSQL uses a
+/// separate snapshot for each statement. In an operation that writes, each statement sees the writes of the statements
+/// before it.
 #[async_trait]
 pub(super) trait Executor: Send {
     /// Runs a batch.
     async fn run(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
-    /// Runs the last batch of the operation and commits. If the commit fails, nothing was written. If the operation
-    /// writes, this batch must not read rows: they are read after the commit, when an error can no longer undo it.
+    /// Runs the last batch of the operation and commits the operation. If the commit fails, nothing was written. If the
+    /// operation writes, this batch must not have callbacks that read rows. They would run after the commit, when an
+    /// error can no longer undo the operation.
     async fn finish(&mut self, batch: SqlBatch<'_>) -> OpResult<()>;
 
-    /// Like [`Self::finish`]. The query `commit_check` returns a row only if this operation was committed. It runs if
-    /// the connection breaks during the commit. Pass `None` only if running the operation twice is harmless.
+    /// Like [`Self::finish`]. If the connection breaks during the commit, the query `commit_check` is run. This query
+    /// returns a row only if the operation was committed. Pass `None` only if running the operation twice is harmless.
     async fn finish_checked(&mut self, batch: SqlBatch<'_>, commit_check: Option<Sql<'_>>) -> OpResult<()>;
 
     /// Whether the database is a file (SQLite), whose rows are read one at a time without a round trip.
@@ -125,15 +126,15 @@ pub(super) trait Executor: Send {
         false
     }
 
-    /// Returns the number of rows to request at a time: `size` for a server. It is unlimited for a file, whose rows are
+    /// Returns the number of rows to request at a time: `size` for PostgreSQL, and no limit for SQLite, whose rows are
     /// read one at a time.
     fn page_size(&self, size: usize) -> usize {
         if self.in_file() { usize::MAX } else { size }
     }
 
-    /// Returns a random number that is stored with this transaction's writes. After a lost connection, the number shows
-    /// whether they were committed. `None` if the database needs no such check. A database that returns a number also
-    /// accepts lists as values.
+    /// Returns a random number that is stored with this transaction's writes. If the connection breaks, the number
+    /// shows whether the writes were committed. Returns `None` if the database needs no such check. A database that
+    /// returns a number also accepts lists as parameters.
     fn commit_mark(&self) -> Option<i64> {
         None
     }
@@ -154,8 +155,8 @@ pub(super) trait Executor: Send {
         false
     }
 
-    /// Notifies the store of a finished decision, with the state before it, the changes, and the session's id if they
-    /// were written.
+    /// Notifies the store that a change was decided. The arguments are the state before the change, the changes, and
+    /// the session's id if the changes were written.
     fn on_decided(
         &mut self,
         _key: &SessionKey,
@@ -202,7 +203,7 @@ pub(super) async fn number(db: &mut dyn Executor, sql: Sql<'_>) -> OpResult<i64>
 /// The future of an [`Op`].
 pub(super) type OpFuture<'x, T> = Pin<Box<dyn Future<Output = OpResult<T>> + Send + 'x>>;
 
-/// An operation on a database. It borrows its arguments, the first parameter.
+/// An operation on a database. Its first parameter is a reference to the operation's arguments.
 pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Executor) -> OpFuture<'x, T>;
 
 /// The access mode of an operation.
@@ -210,21 +211,21 @@ pub(super) type Op<A, T> = for<'x> fn(&'x A, &'x mut dyn Executor) -> OpFuture<'
 pub enum AccessMode {
     /// Reads from one snapshot.
     Snapshot,
-    /// Like [`Self::Snapshot`], but for a small read whose data is likely in the page cache. SQLite runs it on the
-    /// caller's thread.
+    /// Like [`Self::Snapshot`], but for a small read whose data is likely in the page cache. SQLite runs this read on
+    /// the caller's thread.
     SnapshotInline,
-    /// Only reads. A server uses a separate snapshot for each statement.
+    /// Only reads. PostgreSQL uses a separate snapshot for each statement.
     ReadCommitted,
-    /// Like [`Self::ReadCommitted`], but for a small read whose data is likely in the page cache. SQLite runs it on the
-    /// caller's thread.
+    /// Like [`Self::ReadCommitted`], but for a small read whose data is likely in the page cache. SQLite runs this read
+    /// on the caller's thread.
     ReadCommittedInline,
     /// Reads everything from one snapshot, without a time limit.
     FullScan,
-    /// Reads and writes in one transaction that is isolated from other writers. SQLite clears its cache of session
-    /// states.
+    /// Reads and writes in one transaction that is isolated from other writers. The SQLite store also clears its cache
+    /// of session states.
     Write,
-    /// Like [`Self::Write`], but SQLite does not clear its cache of session states. For an operation that changes no
-    /// session state, or that updates the cache itself.
+    /// Like [`Self::Write`], but the SQLite store does not clear its cache of session states. Use this mode for an
+    /// operation that changes no session state, or that updates the cache itself.
     WriteKeepCache,
 }
 

@@ -86,7 +86,7 @@ fn key(row: RowRef<'_>) -> OpResult<KeyRow> {
     Ok(KeyRow { key, hash: row.bytes(7)?.try_into().map_err(|_| damaged("a key has no valid hash"))? })
 }
 
-/// Revokes a key. Returns whether it exists.
+/// Revokes a key. Returns whether the key exists.
 pub(super) async fn revoke(db: &mut dyn Executor, id: &str, workspace: Option<&str>) -> OpResult<bool> {
     let now = db.now().await?;
     let sql = "UPDATE epitome.keys SET revoked = coalesce(revoked, $3) \

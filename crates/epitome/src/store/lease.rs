@@ -1,14 +1,15 @@
 //! Leases slots to workers: round-robin across workspaces, and the longest-waiting slot within a workspace.
 //!
-//! Usually few slots are ready, and a poll reads all of them. If many are ready, the poll walks through the workspaces
-//! by name. Each workspace is one step, regardless of how many of its slots are ready. So a poll costs the same if one
-//! workspace has a hundred thousand ready slots, and it still finds the slots of other workspaces. A poll has a maximum
-//! number of steps. If it has not visited all workspaces by then, the next poll continues after the last one visited.
+//! A worker polls the store for a ready slot. Usually few slots are ready, and a poll reads all of them. If many slots
+//! are ready, the poll visits the workspaces in order of their names. Visiting a workspace costs the same for any
+//! number of ready slots. So a workspace with a hundred thousand ready slots does not slow the poll down, and the poll
+//! still finds the slots of other workspaces. A poll visits a limited number of workspaces. If it has not visited all
+//! workspaces, the next poll continues after the last one visited.
 //!
 //! Slots that another transaction is leasing or writing are skipped (`SKIP LOCKED`), so that workers do not wait for
-//! locks. If no other slot is ready, the worker waits briefly for such a lock. Without this wait, the slots of a
-//! session that is written all the time would never be leased. A caller that works until no slot is due would stop too
-//! early.
+//! locks. If no other slot is ready, the worker waits briefly for the lock of a skipped slot. Without this wait, the
+//! slots of a session that is written all the time would never be leased, and a caller that works until no slot is due
+//! would stop too early.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -45,21 +46,21 @@ pub struct LeaseRequest {
     pub owner: String,
     /// Duration of the lease.
     pub duration: Duration,
-    /// If set, only slots of this session.
+    /// If set, only slots of this session are leased.
     pub session: Option<SessionKey>,
     /// Slots that the worker does not accept.
     pub excluded: HashSet<(SessionId, Scope, String)>,
-    /// The workspace that was served last. Workspaces are served round-robin in order of their names. The next
-    /// workspace is the first one after this name that has a ready slot. With `None`, the longest-waiting slot of any
-    /// workspace is leased.
+    /// The workspace that was served last. Workspaces are served round-robin in order of their names: the next
+    /// workspace is the first workspace after this name that has a ready slot. With `None`, the longest-waiting slot of
+    /// any workspace is leased.
     pub after: Option<Arc<str>>,
     /// Workspaces that already have their maximum number of workers. They are skipped.
     pub full_workspaces: HashSet<Arc<str>>,
 }
 
 impl LeaseRequest {
-    /// Returns the slot's row with this worker's lease added. If only elapsed time made the slot due, its trigger fires
-    /// now.
+    /// Returns the slot's row with this worker's lease added. If the slot became ready only because time passed, also
+    /// records the slot's trigger event.
     fn leased(&self, mut slot: SlotRow, now: Timestamp) -> SlotRow {
         if slot.state.due.is_none() {
             slot.state.tick(now);
@@ -82,7 +83,7 @@ const MAX_OLDEST: usize = 200;
 const MAX_STEPS: usize = 1_000;
 
 /// Maximum number of workspaces in which a poll tries to lease a slot. An attempt fails if other workers are leasing
-/// the slots or `excluded` contains them.
+/// the workspace's slots, or if `excluded` contains these slots.
 const MAX_TRIED: usize = 8;
 
 /// SQL that limits how long a statement waits for another writer of a session. SQLite never waits here, because it has
@@ -128,8 +129,8 @@ pub(super) struct LeasePoll {
 }
 
 impl LeasePoll {
-    /// Returns which slots to try, in order. This only reads, so that a poll that finds no slot needs no write
-    /// transaction.
+    /// Returns filters for the slots to try, in order. This method only reads, so that a poll that finds no slot needs
+    /// no write transaction.
     pub(super) async fn choose_slots(&self, db: &mut dyn Executor) -> OpResult<Vec<SlotFilter>> {
         let LeaseRequest { session, after, full_workspaces, .. } = &self.request;
         if let Some(key) = session {
@@ -151,8 +152,8 @@ impl LeasePoll {
         if !more || after.is_none() && !oldest.is_empty() {
             return self.keep_first_ready(db, oldest).await;
         }
-        // For a file, the walk continues until a slot is found or all steps are used. For a server, each poll runs a
-        // single query, to limit the round trips.
+        // With SQLite, the walk continues until a slot is found or all steps are used. With PostgreSQL, each poll runs
+        // one query only, to limit the round trips.
         let mut filters = Vec::new();
         for _ in 0..if db.in_file() { MAX_STEPS / MAX_TRIED } else { 1 } {
             let next = self.next_workspaces(db).await?.into_iter().map(SlotFilter::Workspace).collect();
@@ -161,15 +162,15 @@ impl LeasePoll {
                 break;
             }
         }
-        // The workspaces of the longest-waiting slots are added at the end. So workers are not idle while a walk takes
+        // The workspaces of the longest-waiting slots are tried last. So workers are not idle while a walk takes
         // several polls.
         let oldest = oldest.into_iter().filter(|filter| !filters.contains(filter)).collect();
         filters.append(&mut self.keep_first_ready(db, oldest).await?);
         Ok(filters)
     }
 
-    /// For a file, returns only the first filter that matches a ready slot. For a server, returns all filters
-    /// unchecked, to save round trips.
+    /// For SQLite, returns only the first filter that matches a ready slot, or no filter if none matches. For
+    /// PostgreSQL, returns all filters without a check, to save round trips.
     async fn keep_first_ready(
         &self,
         db: &mut dyn Executor,
@@ -207,9 +208,9 @@ impl LeasePoll {
         Ok((workspaces, seen >= MAX_OLDEST))
     }
 
-    /// Walks through the workspaces in order of their names, and returns the next few that have a ready slot. Starts
-    /// after the workspace where the last walk stopped, or else after the workspace that was served last. At the end,
-    /// continues with the first workspace.
+    /// Visits the workspaces in order of their names, and returns the next few workspaces that have a ready slot.
+    /// Starts after the workspace where the last walk stopped, or else after the workspace that was served last. After
+    /// the last workspace, continues with the first one.
     async fn next_workspaces(&self, db: &mut dyn Executor) -> OpResult<Vec<Arc<str>>> {
         let after =
             self.position.workspace().or_else(|| self.request.after.clone()).unwrap_or_else(|| "".into());
@@ -223,9 +224,9 @@ impl LeasePoll {
         Ok(ready)
     }
 
-    /// Visits the workspaces whose names come after `after`, up to `through`, at most `steps` of them. Adds those with
-    /// a ready slot to `ready`, and stops when `ready` has [`MAX_TRIED`] entries. Returns the last workspace visited
-    /// (`None` if the walk reached the end), and the number of steps.
+    /// Visits at most `steps` workspaces in order of their names: the workspaces after `after`, up to `through` if it
+    /// is set. Adds each workspace that has a ready slot to `ready`, and stops when `ready` has [`MAX_TRIED`] entries.
+    /// Returns the last workspace visited (`None` if the walk reached the end), and the number of workspaces visited.
     async fn walk(
         &self,
         db: &mut dyn Executor,
@@ -242,7 +243,7 @@ impl LeasePoll {
              WHERE s.ready_at IS NOT NULL AND s.workspace > turn.workspace ORDER BY s.workspace, s.ready_at LIMIT 1) n \
              WHERE turn.step < $4 AND turn.found < $5 AND ($6::text IS NULL OR turn.workspace < $6)) \
              SELECT workspace, ready, step FROM turn WHERE ready OR step = (SELECT max(step) FROM turn) ORDER BY step";
-        // SQLite computes the rows one by one, so the reader stops when it has enough.
+        // SQLite computes the rows one by one, so the reader stops when it has found enough workspaces.
         let sqlite = "WITH RECURSIVE turn (workspace, step) AS ( \
              SELECT min(workspace), 1 FROM slots INDEXED BY slots_in_turn \
              WHERE ready_at IS NOT NULL AND workspace > ?1 AND ?4 > 0 AND ?5 > 0 \
@@ -295,8 +296,8 @@ impl LeasePoll {
     /// Leases one of the slots that `filter` selects: the longest-waiting slot that no other transaction has locked.
     /// For [`SlotFilter::LockedSession`], waits briefly for the session's lock.
     pub(super) async fn lease(&self, db: &mut dyn Executor, filter: &SlotFilter) -> OpResult<LeaseAttempt> {
-        // Locks the session's row too: another transaction that has locked this row is about to overwrite the session's
-        // slots.
+        // The query also locks the session's row. If another transaction has locked this row, it is about to overwrite
+        // the session's slots, so these slots are skipped.
         let (mut before, mut lock) = (SqlBatch::new(), " FOR NO KEY UPDATE OF s, o SKIP LOCKED");
         if let SlotFilter::LockedSession(session) = filter {
             // Locks the session first, like every writer of a session, so that two transactions cannot deadlock.
@@ -317,8 +318,8 @@ impl LeasePoll {
                 writes.put_slot(&slot, slot.active);
                 writes.batch
             };
-            // After a lost connection, this query shows whether the lease was written. It compares owner and expiry
-            // too: if this commit was lost, another worker may have a lease with the same fencing token.
+            // After a lost connection, this query shows whether the lease was written. The query also compares owner
+            // and expiry: if this commit was lost, another worker may have a lease with the same fencing token.
             let sql = "SELECT 1 FROM epitome.slots WHERE session = $1 AND scope = $2 AND name = $3 AND fence = $4 \
                  AND work::json ->> 'owner' = $5 AND (work::json ->> 'until')::bigint = $6";
             let (scope, name) = (scope_text(&slot.scope).into(), slot.name.as_str().into());
@@ -357,8 +358,9 @@ impl LeasePoll {
         Ok(found)
     }
 
-    /// Returns the query for ready slots, longest-waiting first. On a server, the query excludes slots that the worker
-    /// does not accept, and returns one row. SQLite returns rows one by one, so there the caller skips such slots.
+    /// Returns the query for ready slots, longest-waiting first. In PostgreSQL, the query excludes slots that the
+    /// worker does not accept, and returns one row. SQLite returns rows one by one, so the caller skips such slots
+    /// itself.
     fn ready_slots<'a>(&'a self, filter: &'a SlotFilter, lock: &str, in_file: bool) -> Sql<'a> {
         let mut params: Vec<SqlParam<'a>> = vec![self.now.into()];
         let mut order = "ORDER BY s.ready_at, s.session, s.scope, s.name";
@@ -366,8 +368,8 @@ impl LeasePoll {
             SlotFilter::Any => (" INDEXED BY slots_ready", "true"),
             SlotFilter::Workspace(workspace) => {
                 params.push((&**workspace).into());
-                // Only the index by workspace matches this condition and this order. With the other index, the database
-                // would read the waiting slots of all workspaces.
+                // Only the index `slots_in_turn` matches this condition and this order. With the index `slots_ready`,
+                // the database would read the waiting slots of all workspaces.
                 order = "ORDER BY s.workspace, s.ready_at, s.session, s.scope, s.name";
                 (" INDEXED BY slots_in_turn", "s.workspace >= $2 AND (s.workspace, s.ready_at) <= ($2, $1)")
             }
@@ -407,8 +409,9 @@ impl LeasePoll {
     }
 }
 
-/// The position from which the next walk through the workspaces continues. It stays set after a walk that led to no
-/// lease, because the walk found no ready slot or every attempt to lease one failed.
+/// The position from which the next walk through the workspaces continues. A lease in a workspace that the walk found
+/// clears the position. The position stays set if the walk leads to no lease: it finds no ready slot, or every attempt
+/// to lease a slot fails.
 #[derive(Debug, Default)]
 pub struct WalkPosition(Mutex<Option<Reached>>);
 
@@ -425,7 +428,7 @@ impl WalkPosition {
     }
 
     /// Called after a slot of this workspace was leased. If the last walk found this workspace, clears the position.
-    /// The next walk then starts after the workspace that was served last, which is this one.
+    /// The next walk then starts after this workspace, which is now the workspace that was served last.
     pub(super) fn on_leased(&self, workspace: &Arc<str>) {
         let mut reached = self.lock();
         if reached.as_ref().is_some_and(|(_, found)| found.contains(workspace)) {

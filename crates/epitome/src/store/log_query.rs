@@ -1,6 +1,6 @@
-//! Queries for the messages of a session, or of one author in it.
+//! Queries for the messages of a session, or for the messages of one author in a session.
 //!
-//! Every query here uses the primary key or the index of an author's messages, and reads a bounded number of rows.
+//! Every query here uses the primary key or another index, so it does not read the whole log.
 
 use epitome_core::message::{Seq, Span};
 use epitome_core::outline::Outline;
@@ -33,8 +33,8 @@ impl<'a> LogQuery<'a> {
         self.author.is_some()
     }
 
-    /// Returns the table and the condition for the session's or the author's rows. In every query `$1` is the session's
-    /// id and `$2` the author's name.
+    /// Returns the table and the condition for the session's or the author's rows. In every query, `$1` is the
+    /// session's id and `$2` is the author's name (NULL for the whole session).
     fn rows(&self) -> &'static str {
         if self.is_author() {
             "epitome.messages INDEXED BY messages_by_author WHERE session = $1 AND author = $2"
@@ -70,8 +70,9 @@ impl<'a> LogQuery<'a> {
         executor::all(db, self.outlines((within.from, within.through), false, limit), outline).await
     }
 
-    /// Returns SQL for the call batches that contain the messages of a subquery, oldest first. Each row contains a
-    /// message, the start of its batch, and the start of the next batch. Messages after `$3` are ignored.
+    /// Returns SQL for the call batches that contain certain messages. The subquery `messages` selects the numbers of
+    /// these messages. Each row contains one of these numbers, the start of its call batch, and the start of the next
+    /// batch. The rows are sorted oldest first. Messages after `$3` are ignored.
     fn call_batches_sql(&self, messages: &str) -> String {
         let rows = self.rows();
         let cut = if self.is_author() { "own_cut" } else { "cut" };
@@ -128,9 +129,9 @@ impl<'a> LogQuery<'a> {
         self.sql(text, [seq.into()])
     }
 
-    /// Returns the query for at most `limit` messages with their text, oldest or newest first. On a server, the result
-    /// ends one message after `bytes` is reached, so that no unneeded text is sent. For a file, rows are read one by
-    /// one, so the caller stops by itself.
+    /// Returns the query for at most `limit` messages with their text, oldest or newest first. In PostgreSQL, the
+    /// result ends one message after the text reaches `bytes` bytes, so that no unneeded text is sent. In SQLite, the
+    /// caller stops reading when it has enough, because rows are returned one by one.
     pub(super) fn page(
         &self,
         within: Span,
@@ -139,7 +140,7 @@ impl<'a> LogQuery<'a> {
     ) -> Sql<'a> {
         let order = if newest_first { "DESC" } else { "ASC" };
         let (rows, bytes) = (self.rows(), bytes.map_or(u64::MAX, |bytes| bytes.max(1)));
-        // PostgreSQL knows the length of a body without reading it. The sum leaves out the current row and the row
+        // PostgreSQL computes the length of a body without reading it. The sum leaves out the current row and the row
         // before it. So one row more than needed is returned, which shows the caller that more messages follow.
         let postgres = format!(
             "SELECT {OUTLINE}, body FROM (SELECT m.*, sum(octet_length(body)) OVER (ORDER BY seq {order} \
@@ -176,7 +177,7 @@ pub(super) fn flagged(row: RowRef<'_>) -> OpResult<Flagged> {
     Ok((row.uint(0)?, seq(1)?, seq(2)?))
 }
 
-/// Converts rows of [`LogQuery::flagged`] into the ranges of call batches. A batch that contains several of the
+/// Converts rows of [`LogQuery::flagged`] into the ranges of call batches. A batch that contains several flagged
 /// messages is returned once.
 pub(super) fn call_batches(found: &[Flagged], last: Seq) -> OpResult<Vec<Span>> {
     let mut batches: Vec<Span> = Vec::new();

@@ -1,8 +1,8 @@
 //! Searches messages by their text.
 //!
 //! The trigram index returns candidates. Each candidate is read and compared with the query. Only a message that
-//! matches the query is a hit. Messages that are not indexed yet are all read and compared. Text is read in portions of
-//! limited size.
+//! matches the query is a hit. All messages that are not indexed yet are also read and compared. Text is read in
+//! portions of limited size.
 
 use std::cmp::Ordering;
 use std::collections::VecDeque;
@@ -40,8 +40,9 @@ type MessagePosition = (SessionId, i64);
 const END: MessagePosition = (i64::MAX, i64::MAX);
 
 /// The queries of PostgreSQL and SQLite for candidates from the index with positions below (`$2`, `$3`), newest first.
-/// `MATERIALIZED` makes PostgreSQL find all matching rows first. Otherwise it might use the index with the requested
-/// order, and read the messages of all workspaces. In SQLite, the row id in the index is `(session << 32) + seq`.
+/// `MATERIALIZED` makes PostgreSQL find all matching rows first. Otherwise PostgreSQL might use an index that has the
+/// requested order, and read the messages of all workspaces. In SQLite, the row id in the index is `(session << 32) +
+/// seq`.
 const INDEX_ALL: [&str; 2] = [
     "WITH holding AS MATERIALIZED (SELECT session, seq FROM epitome.words WHERE grams @> $1) \
      SELECT session, seq FROM holding WHERE (session, seq) < ($2, $3) ORDER BY session DESC, seq DESC LIMIT $4",
@@ -49,8 +50,8 @@ const INDEX_ALL: [&str; 2] = [
      AND rowid < (min(?2, 2147483647) << 32) + min(?3, 4294967295) ORDER BY rowid DESC LIMIT ?4",
 ];
 
-/// The queries of PostgreSQL and SQLite for candidates of the session `$2`: messages from `$4` to `$5` that are below
-/// `$3`.
+/// The queries of PostgreSQL and SQLite for candidates of the session `$2`, newest first. The candidates have message
+/// numbers from `$4` to `$5`, and below `$3`.
 const INDEX_SESSION: [&str; 2] = [
     "SELECT session, seq FROM epitome.words WHERE session = $2 AND seq < $3 AND seq >= $4 \
      AND seq <= $5 AND grams @> $1 ORDER BY seq DESC LIMIT $6",
@@ -69,7 +70,7 @@ pub(super) async fn search(db: &mut dyn Executor, search: &Search) -> OpResult<P
     let mut finder = Finder { db, search, trigrams, only: search.session, hits };
     let upper = search.after.map_or(END, |(session, seq)| (session, int(seq)));
     // All workspaces of a SQLite file share one index. If this workspace has few sessions, each session is searched
-    // separately.
+    // separately, so that the index entries of other workspaces are not read.
     let mut few = None;
     if in_file && finder.trigrams.is_some() && finder.only.is_none() {
         few = Some(finder.sessions(upper.0, false).await?).filter(|all| all.len() < MAX_SESSIONS);
@@ -118,13 +119,13 @@ struct Candidates {
 }
 
 impl Finder<'_> {
-    /// Reads the sessions to search, newest first: those with ids up to `from`. If `not_indexed`, only sessions that
-    /// are not fully indexed.
+    /// Reads the sessions to search, newest first: sessions with ids up to `from`. If `not_indexed` is set, reads only
+    /// sessions that are not fully indexed.
     async fn sessions(&mut self, from: SessionId, not_indexed: bool) -> OpResult<Vec<SearchedSession>> {
         let mut params = vec![(&*self.search.workspace).into(), from.into(), MAX_SESSIONS.into()];
         let lag = if not_indexed { " AND indexed < head" } else { "" };
-        // A single session is found by its id. The index `sessions_to_index` contains the sessions of all workspaces
-        // that are not fully indexed.
+        // A single session is found by its id. The index `sessions_to_index` contains only the sessions that are not
+        // fully indexed, of all workspaces.
         let (index, only) = match self.only {
             Some((session, _)) => {
                 params.push(session.into());
@@ -144,9 +145,9 @@ impl Finder<'_> {
         .await
     }
 
-    /// Searches the positions below `upper`, newest first. Checks candidates from the index and, at the end of each
-    /// session, messages that are not indexed yet, together in order of position. If the index is not used, checks all
-    /// messages.
+    /// Searches the positions below `upper`, newest first. Checks two kinds of messages, merged in order of position:
+    /// candidates from the index, and messages at the end of a session that are not indexed yet. If the index is not
+    /// used, checks all messages.
     async fn find(&mut self, mut upper: MessagePosition) -> OpResult<()> {
         let mut from = upper.0;
         loop {
@@ -172,7 +173,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Checks the candidates with positions below `upper` and not below `lower`.
+    /// Checks the candidates with positions from `lower` on and below `upper`.
     async fn check_candidates(
         &mut self,
         candidates: &mut Candidates,
@@ -237,7 +238,7 @@ impl Finder<'_> {
              JOIN epitome.messages m ON m.session = p.session AND m.seq = p.seq AND ($4::text IS NULL OR m.author = $4)) m \
              ORDER BY nth"
         );
-        // SQLite returns rows one by one in the order of the list, so the reader stops when it has enough.
+        // SQLite returns rows one by one in the order of the list, so the reader stops when it has enough hits.
         let sqlite = format!(
             "SELECT {OUTLINE}, body, nth, name FROM (SELECT m.*, p.key + 1 AS nth, o.name AS name FROM json_each(?1) p \
              CROSS JOIN sessions o CROSS JOIN messages m WHERE o.id = p.value AND o.workspace = ?3 AND o.state = 'open' \
@@ -264,8 +265,8 @@ impl Finder<'_> {
         Ok(handled)
     }
 
-    /// Checks a session's messages without the index, newest first: those from message `from` on, with positions below
-    /// `upper`.
+    /// Checks messages of a session without the index, newest first. Checks only messages from message `from` on with
+    /// positions below `upper`.
     async fn scan(
         &mut self,
         session: &SearchedSession,

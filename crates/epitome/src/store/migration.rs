@@ -86,8 +86,8 @@ pub struct Migrated {
     /// The tables, in the order in which they were migrated.
     pub tables: Vec<MigratedTable>,
     /// Number of rows that were not migrated, because their key contains the character U+0000, which PostgreSQL cannot
-    /// store. They are idempotency keys, which expire within a week, and proxy usage of a model name that no provider
-    /// has.
+    /// store. Such a row is either an idempotency key, which expires within a week, or the proxy usage of a model name
+    /// that no provider has.
     pub left_out: u64,
 }
 
@@ -186,8 +186,8 @@ fn key_json(key: &[Cell]) -> String {
 
 /// Migrates a whole file into an empty database, or continues an unfinished migration, and then compares both sides.
 ///
-/// The file is only read. No process may write to the file during the migration. After the migration, only the database
-/// should be used. `on_progress` is called for each piece.
+/// The file is only read. Other processes must not write to the file during the migration. After the migration, clients
+/// should use only the database. `on_progress` is called for each piece.
 pub async fn migrate_to_postgres(
     from: impl AsRef<Path>,
     to: &str,
@@ -206,7 +206,7 @@ pub async fn migrate_to_postgres(
     migrated
 }
 
-/// Reads a piece of a table, of the file or of the database.
+/// The operation that reads a piece of a table, from the file or from the database.
 const READ: Op<PieceRequest, Result<Vec<Cells>, MigrateError>> =
     |piece, db| Box::pin(piece.table.read(db, piece));
 
@@ -345,9 +345,9 @@ fn difference(table: &Table, ours: &[Cells], theirs: &[Cells]) -> MigrateError {
                 columns.filter(|(_, (one, other))| one != other).map(|(column, _)| column.name.as_str());
             (key(our_row), format!("a row differs in {}", differing.collect::<Vec<_>>().join(", ")))
         }
-        // The keys differ, so one of the two rows is missing on the other side. Only the databases define the order of
-        // keys. So this checks whether the file's key occurs anywhere in the database's piece: if it does, the
-        // database's row is missing in the file.
+        // The keys differ, so one of the two rows is missing on the other side. Each database has its own order of
+        // keys, so the order does not show which row is missing. If the file's key occurs anywhere in the database's
+        // piece, the database's row is missing in the file.
         (our_row, Some(their_row))
             if our_row.is_none_or(|ours| theirs.iter().any(|row| key(row) == key(ours))) =>
         {

@@ -56,7 +56,8 @@ pub(in crate::store) fn rejected(reason: &str) -> OpError {
 }
 
 impl OpError {
-    /// Converts this into the error for callers, which contains neither SQL nor values.
+    /// Converts this into the error for callers, which contains neither SQL nor values. `place` is the file's path or
+    /// the server's address.
     pub(in crate::store) fn into_store_error(self, place: impl AsRef<Path>) -> StoreError {
         let place = place.as_ref().display().to_string();
         let failed = |reason: &str| StoreError::Failed { reason: reason.to_owned() };
@@ -75,7 +76,7 @@ impl OpError {
         }
     }
 
-    /// Returns why stored data cannot be read. If the error has another cause, returns it as `Err`.
+    /// Returns why stored data cannot be read. If the error has another cause, returns the error itself as `Err`.
     pub(in crate::store) fn damage_reason(self) -> OpResult<String> {
         match self {
             Self::Damaged(why) => Ok(why),

@@ -1,11 +1,11 @@
 //! Stores sessions in PostgreSQL, shared by any number of nodes.
 //!
-//! The data, the order of changes and the leases are stored only in the database, so any node may be killed at any
+//! The data, the order of changes and the leases are stored only in the database, so any node can be killed at any
 //! time. A node's caches save queries. Cached values are checked when they are used.
 //!
-//! Each change is written exactly once. If the connection breaks in the middle, the node queries whether the
-//! transaction was committed, and repeats it only if it was not. So callers notice a restart of the database or a
-//! broken network connection only as a delay.
+//! Each change is written exactly once. If the connection breaks in the middle of a change, the node queries whether
+//! the transaction was committed, and repeats the transaction only if it was not. So callers notice a restart of the
+//! database or a broken network connection only as a delay.
 //!
 //! The store also works behind a connection pooler in transaction mode, but is a little slower. Statements are then not
 //! prepared, and nodes do not notify each other but poll once per second.
@@ -87,7 +87,7 @@ pub struct PostgresOptions {
     /// A node adds messages to the search index when it has not written for this duration.
     pub index_pause: Duration,
     /// If true, opening fails if the database has no Epitome tables. If false, the tables are created. Commands that
-    /// only read set this.
+    /// only read set this option to true.
     pub must_exist: bool,
     /// Called once if the database has not answered for one second while the store is opened. The message contains the
     /// database's address and the reason.
@@ -141,11 +141,11 @@ pub struct Postgres {
     /// When the last migration of a file into the database began; `None` if there was none. Read when the store was
     /// opened.
     migration_began: Option<i64>,
-    /// The statement that sets the timeouts. It starts each transaction behind a pooler, where settings end with the
-    /// transaction.
+    /// The statement that sets the timeouts. Behind a pooler, settings end with the transaction, so each transaction
+    /// starts with this statement.
     limits: String,
-    /// Windows that this node read recently. They may be outdated, so the database is queried for changes before one is
-    /// used.
+    /// Windows that this node read recently. They may be outdated, so the node queries the database for changes before
+    /// it uses a cached window.
     window_cache: Arc<WindowCache>,
     index_backlog: Arc<IndexBacklog>,
     /// Wakes the task that removes deleted sessions.
@@ -154,7 +154,7 @@ pub struct Postgres {
     /// Where the round-robin search for ready slots continues.
     walk_position: Arc<WalkPosition>,
     /// With these locks, changes of the same session run one after the other on this node. The hash of a session's name
-    /// selects its lock, so several sessions may share one.
+    /// selects its lock, so several sessions may share a lock.
     session_locks: Arc<[Mutex<()>]>,
     /// `None` while the store is being opened, and in the clones that the background tasks own.
     background: Option<Arc<Background>>,
@@ -171,8 +171,8 @@ impl Postgres {
     /// Waits for a database that is still starting. Fails at once if a retry cannot help.
     ///
     /// `sslmode` is `disable`, `prefer` (the default), `require`, or `verify-full`. Only `verify-full` checks the
-    /// server's certificate, with the system's root certificates or those in `sslrootcert=FILE`. A pooler in
-    /// transaction mode is detected. With `pooler=transaction`, a pooler is assumed without detection.
+    /// server's certificate, either with the system's root certificates or with the certificates in `sslrootcert=FILE`.
+    /// A pooler in transaction mode is detected. With `pooler=transaction`, a pooler is assumed without detection.
     ///
     /// A database into which a file is being migrated cannot be opened until the migration is finished.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, StoreError> {
@@ -261,8 +261,8 @@ impl Postgres {
         }
     }
 
-    /// Locks a session on this node, so that its changes run one after the other. Without this lock, each change that
-    /// waits for the session's row would occupy a connection.
+    /// Locks a session on this node, so that the session's changes run one after the other. Without this lock, each
+    /// change that waits for the session's row would occupy a connection.
     async fn lock_session(
         &self,
         key: &SessionKey,
@@ -341,7 +341,7 @@ impl Store for Postgres {
     }
 
     async fn wait_for_hint(&self) {
-        // Behind a pooler no notification arrives, and this never returns.
+        // Behind a pooler no notification arrives, and this method never returns.
         self.notifications.received.notified().await;
     }
 
@@ -377,7 +377,7 @@ impl Store for Postgres {
             background.stop.send_replace(true);
         }
         self.pool.close();
-        // Waits until running operations have returned their connections, but not longer than the timeout.
+        // Wait until running operations have returned their connections, but not longer than `CONNECT_TIMEOUT`.
         let until = Instant::now() + CONNECT_TIMEOUT;
         while self.pool.status().size > self.pool.status().available && Instant::now() < until {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -387,7 +387,8 @@ impl Store for Postgres {
 
 /// The store's handles of its background tasks.
 struct Background {
-    /// Sending `true` stops the tasks. Dropping this, with the last handle of the store, stops them too.
+    /// Sending `true` stops the tasks. When the last handle of the store is dropped, this sender is dropped too, which
+    /// also stops the tasks.
     stop: watch::Sender<bool>,
     /// The queue of changes that wait to share a transaction.
     queue: ChangeQueue,
@@ -407,8 +408,8 @@ fn spawn(task: impl Future<Output = ()> + Send + 'static, stop: &watch::Sender<b
 /// Number of locks that the sessions of a node share.
 const SESSION_LOCKS: usize = 1_024;
 
-/// The database ends a transaction that is idle for this long. Its client is gone or frozen, and other transactions may
-/// wait for its locks.
+/// Time after which the database ends an idle transaction. The client of such a transaction is gone or frozen, and
+/// other transactions may wait for its locks.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(10);
 
 /// Timeout for getting or opening a connection.

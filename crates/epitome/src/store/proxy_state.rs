@@ -1,4 +1,5 @@
-//! Stores how the proxy condensed message lists, so that the next request of the same conversation can reuse it.
+//! Stores how the proxy condensed message lists, so that the next request of the same conversation can reuse the
+//! result.
 
 use super::decode::RowRef;
 use super::executor::{Executor, SqlBatch};
@@ -15,7 +16,7 @@ pub struct ProxyStateRow {
     pub root: ListHash,
     /// Number of messages in the list when the state was stored.
     pub length: u64,
-    /// The hash of all of these messages.
+    /// The hash of all messages that were in the list when the state was stored.
     pub hash: ListHash,
     /// The stored state, a JSON document.
     pub state: String,
@@ -26,8 +27,8 @@ const MAX_LISTS: i64 = 1_000;
 
 /// Stores the state of a list, and deletes the workspace's oldest states above the limit.
 pub(super) async fn store(db: &mut dyn Executor, workspace: &str, row: &ProxyStateRow) -> OpResult<()> {
-    // The new `at` is higher than in all other rows of the workspace, even if the clock goes back. So sorting by `at`
-    // shows the oldest rows.
+    // The new `at` is higher than in all other rows of the workspace, even if the clock is set back. So the oldest rows
+    // always have the lowest `at`.
     let upsert = "INSERT INTO epitome.inline (workspace, root, length, hash, kept, at) VALUES ($1, $2, $3, $4, $5, \
          (SELECT CASE WHEN max(at) >= $6 THEN max(at) + 1 ELSE $6 END FROM epitome.inline WHERE workspace = $1)) \
          ON CONFLICT (workspace, root, length, hash) DO UPDATE SET kept = excluded.kept, at = excluded.at";

@@ -22,7 +22,7 @@ pub struct Reach {
 }
 
 /// Decides from the session's state (without its slots) how many messages a window reads. Returns `None` if no window
-/// is needed. A store may call the function again.
+/// is needed. A store may call the function several times.
 pub type DecideReach = Arc<dyn Fn(&SessionState) -> Option<Reach> + Send + Sync>;
 
 /// Selects the part of a session from which a context is built.
@@ -30,27 +30,28 @@ pub type DecideReach = Arc<dyn Fn(&SessionState) -> Option<Reach> + Send + Sync>
 pub struct WindowQuery {
     /// The scope whose messages are read.
     pub scope: Scope,
-    /// If set, the session is read as if this were its last message.
+    /// If set, the session is read as if this message were its last message.
     pub as_of: Option<Seq>,
     /// Whether a small context of this session was read recently, so that its data is likely in memory. The store may
-    /// then read it on the caller's thread, which is faster than waking another thread.
+    /// then read the window on the caller's thread, which is faster than waking another thread.
     pub recently_read: bool,
 }
 
 /// One consistent state of a session, limited to what a context needs: see `epitome_core::context::SessionShape`.
 #[derive(Debug, Clone)]
 pub struct Window {
-    /// The session and its workspace's settings; slots, log and the other lists are empty.
+    /// The session and its workspace's settings. The lists of this state, such as `slots` and `log`, are empty.
     pub state: SessionState,
     /// The system and developer messages at the start of the session.
     pub leading: Vec<Outline>,
-    /// The call batches that contain pinned messages, oldest first, without leading messages and strays.
+    /// The call batches that contain pinned messages, oldest first. Leading messages and strays (messages of which no
+    /// part can be shown) are left out.
     pub pinned: Vec<Outline>,
     /// The message that opened the turn in which `tail` starts, if that message is not in `tail`.
     pub opener: Option<Outline>,
     /// The newest messages, sorted oldest first. They fill the budget: no earlier message would fit.
     pub tail: Vec<Outline>,
-    /// The message number from which on `tail` contains all of the scope's messages.
+    /// From this message number on, `tail` contains all of the scope's messages.
     pub from: Seq,
     /// What a cut after the last message in `tail` would separate.
     pub end: Cut,
@@ -59,19 +60,19 @@ pub struct Window {
     /// Number of messages in skipped call batches.
     pub skipped: u64,
     /// One summary per slot. Without `as_of`, it is the current summary. With `as_of`, it is the summary that covers
-    /// the most messages, but none after `as_of`. The sources are left out, because they are rarely needed.
+    /// the most messages, but no message after `as_of`. The sources are left out, because they are rarely needed.
     pub summaries: Vec<SummaryRow>,
-    /// The full messages of `leading`, `pinned`, `opener`, and of the part of `tail` that is likely to be shown,
-    /// ordered by seq.
+    /// The full messages of `leading`, `pinned` and `opener`, and of the part of `tail` that is likely to be shown.
+    /// They are ordered by seq.
     pub messages: Vec<Message>,
 }
 
-/// The messages after a slot's coverage.
+/// The outlines of a scope's messages after a certain message, such as the last message that a slot covers.
 #[derive(Debug, Clone)]
 pub struct OutlinesAfter {
-    /// The scope's messages, oldest first.
+    /// The outlines, oldest first.
     pub log: Vec<Outline>,
-    /// What a cut after the last message in `log` would separate; `None` if more messages follow.
+    /// What a cut after the last message in `log` would separate; `None` if more messages follow or may follow.
     pub end: Option<Cut>,
 }
 
@@ -153,7 +154,7 @@ impl<'a, T> IntoIterator for &'a Portion<T> {
     }
 }
 
-/// Collects items until a limit is reached. All stores use it, so that limits have the same meaning in each.
+/// Collects items until a limit is reached. All stores use this type, so limits have the same meaning in every store.
 #[derive(Debug)]
 pub(crate) struct PortionBuilder<T> {
     portion: Portion<T>,
@@ -166,8 +167,8 @@ impl<T> PortionBuilder<T> {
         Self { portion: Portion::default(), limit, bytes_left: bytes.map_or(u64::MAX, |bytes| bytes.max(1)) }
     }
 
-    /// Adds an item of this size in bytes. If a limit was reached before, drops the item and marks the portion as
-    /// having more.
+    /// Adds an item of this size in bytes. If a limit was reached before, drops the item and records that more items
+    /// follow.
     pub(crate) fn push(&mut self, item: T, bytes: u64) {
         self.portion.more = self.portion.len() >= self.limit || self.bytes_left == 0;
         if !self.portion.more {
@@ -193,11 +194,11 @@ pub enum PickSummaries {
     Current,
     /// The summaries with these ids.
     Ids(Vec<SummaryId>),
-    /// All summaries, including undone ones, newest first, of one slot or of all.
+    /// All summaries of one slot or of all slots, including undone summaries, newest first.
     History {
-        /// If set, only summaries of this slot.
+        /// If set, only summaries of this slot are read.
         slot: Option<(Scope, String)>,
-        /// If set, only summaries with a smaller id.
+        /// If set, only summaries with a smaller id are read.
         before: Option<SummaryId>,
         /// Maximum number of summaries.
         limit: usize,
@@ -222,17 +223,17 @@ pub struct Search {
     pub workspace: Arc<str>,
     /// If set, only this range of messages of this session is searched.
     pub session: Option<(SessionId, Span)>,
-    /// Only messages of this scope.
+    /// The scope whose messages are searched.
     pub scope: Scope,
     /// The search terms.
     pub query: Query,
-    /// The cursor: the last hit that the caller already has. Only older messages of this session, and messages of older
-    /// sessions, are searched.
+    /// The cursor: the session and the number of the last hit that the caller already has. The search continues with
+    /// older messages of this session, and then with older sessions.
     pub after: Option<(SessionId, Seq)>,
     /// Maximum number of hits.
     pub limit: usize,
-    /// Total size of the hits, in stored bytes, at which the search ends; `None` for no such limit. At least one hit is
-    /// returned if there is any.
+    /// Total size of the hits, in stored bytes, at which the search ends; `None` for no such limit. If there are hits,
+    /// at least one is returned.
     pub bytes: Option<u64>,
 }
 
@@ -241,11 +242,11 @@ pub struct Search {
 pub struct UsageQuery {
     /// The workspace.
     pub workspace: Arc<str>,
-    /// If set, only calls for the session with this name.
+    /// If set, only calls for the session with this name are summed.
     pub session: Option<Arc<str>>,
-    /// Only calls that ended at this time or later.
+    /// Only calls that ended at this time or later are summed.
     pub since: Timestamp,
-    /// Whether to return separate sums for each session. There may be very many sessions. If false, the sums contain no
+    /// Whether to return separate sums for each session, of which there may be very many. If false, the sums contain no
     /// session name.
     pub by_session: bool,
 }

@@ -1,4 +1,4 @@
-//! Reads the queue: slots that have work, in one workspace or in all.
+//! Reads the queue: the slots that have work, in one workspace or in all workspaces.
 //!
 //! The queries read the slots first and then their sessions. Few slots have work, and the indexes `slots_due` and
 //! `slots_ready` contain only these slots.
@@ -9,12 +9,12 @@ use super::op_error::OpResult;
 use super::rows::{QueueCounts, QueueRow};
 use super::sql::Sql;
 
-/// Returns a query for these columns of all slots that have work. In `columns`, `s` is the slot and `o` its session.
-/// `$1` is the workspace, `$2` the current time.
+/// Returns a query for `columns` of all slots that have work. In `columns`, `s` is the slot and `o` is its session. In
+/// the query, `$1` is the workspace and `$2` is the current time.
 fn busy(columns: &str, workspace: Option<&str>) -> String {
     let whose = if workspace.is_some() { "AND s.workspace = $1" } else { "" };
     let from = |index: &str| {
-        // With CROSS JOIN, SQLite reads the tables in the order in which they are written.
+        // With CROSS JOIN, SQLite reads the tables in the order in which the query names them.
         format!(
             "SELECT {columns} FROM epitome.slots s INDEXED BY {index} CROSS JOIN epitome.sessions o \
              WHERE o.id = s.session AND o.state = 'open' {whose}"
@@ -26,8 +26,9 @@ fn busy(columns: &str, workspace: Option<&str>) -> String {
     )
 }
 
-/// Builds a statement for PostgreSQL and for SQLite. `text` receives two functions. They return the database's SQL that
-/// reads a number, or a boolean, from the JSON column `work`.
+/// Builds a statement for PostgreSQL and for SQLite. `text` receives two functions, which take the name of a field in
+/// the JSON column `work`. The first function returns SQL that reads the field as a number. The second function returns
+/// SQL that reads the field as a boolean.
 fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (String, String) {
     let postgres = text(
         |name| format!("(s.work::json ->> '{name}')::bigint"),
@@ -37,9 +38,9 @@ fn of_work(text: impl Fn(fn(&str) -> String, fn(&str) -> String) -> String) -> (
     (postgres, text(of_sqlite, of_sqlite))
 }
 
-/// Reads the slots that have work: slots that are due, including leased, failing and parked slots, and slots that
-/// elapsed time made ready. Counts them by state, and returns the longest-waiting ones. A slot is being worked on, is
-/// parked, waits for a retry, or can be leased.
+/// Reads the slots that have work. These are the slots that are due, including leased, failing and parked slots, and
+/// the slots that became ready because time passed. Counts the slots by state, and returns the longest-waiting slots. A
+/// slot's state is one of four: a worker is working on it, it is parked, it waits for a retry, or it can be leased.
 pub(super) async fn queue(
     db: &mut dyn Executor,
     workspace: Option<&str>,
@@ -75,7 +76,7 @@ pub(super) async fn queue(
             parked: row.uint(1)?,
             waiting: row.uint(2)?,
             due: row.uint(3)?,
-            // If the clock went back, the waiting time is 0 and not negative.
+            // If the clock was set back, the waiting time is 0 and not negative.
             oldest_millis: oldest.map(|since| u64::try_from(now.0.saturating_sub(since)).unwrap_or(0)),
         })
     };

@@ -16,11 +16,11 @@ use super::window_tail::cut_at_end;
 /// Maximum number of messages that are read with their text at a time.
 const PAGE_SIZE: usize = 200;
 
-/// A query that returns a row if the session is not deleted. Other rows of a deleted session may still exist, so reads
-/// use this check.
+/// A query that returns a row if the session is not deleted. The other rows of a deleted session may still exist, so
+/// reads run this check.
 const NOT_DELETED: &str = "SELECT 1 FROM epitome.sessions WHERE id = $1 AND state <> 'gone'";
 
-/// Reads the outlines of a scope's messages after message `after`, at most `limit`.
+/// Reads at most `limit` outlines of a scope's messages, starting after message `after`.
 pub(super) async fn outlines_after(
     db: &mut dyn Executor,
     id: SessionId,
@@ -43,7 +43,7 @@ pub(super) async fn outlines_after(
     if !exists {
         return Ok(OutlinesAfter { log: Vec::new(), end: None });
     }
-    // The end of a hidden copy is unknown until it becomes visible.
+    // The end of a hidden copy is unknown until the copy becomes visible.
     let end = row.filter(|_| log.len() <= limit).map(|row| cut_at_end(&row.tracker, scope).0);
     log.truncate(limit);
     Ok(OutlinesAfter { log, end })

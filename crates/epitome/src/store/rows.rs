@@ -32,15 +32,16 @@ impl SessionKey {
     }
 }
 
-/// The version of a session's contexts. While the stamp is unchanged, every context of the session is unchanged, except
-/// for the ages of messages that a context shows.
+/// The version of a session's contexts. While the stamp is unchanged, every context of the session is unchanged. Only
+/// the ages of messages that a context shows may differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Stamp {
-    /// The session's id. A session that is deleted and created again under the same name has a new one.
+    /// The session's id. A session that is deleted and created again under the same name has a new id.
     pub session: SessionId,
     /// The session's last message.
     pub head: Seq,
-    /// Incremented when a message's flags or metadata, a summary, or the session's own row change.
+    /// Incremented when the session's contexts may have changed for another reason than new messages, such as a new
+    /// summary or a changed flag.
     pub revision: u64,
     /// Incremented when the workspace's row changes, for example its settings.
     pub workspace: u64,
@@ -94,7 +95,7 @@ impl SessionRow {
     }
 }
 
-/// Maximum size in bytes of a session's settings and metadata for the row to be cached: 8 KiB.
+/// Maximum size in bytes of a session's settings, metadata and attributes for the row to be cached: 8 KiB.
 const MAX_CACHED_BYTES: usize = 8 << 10;
 
 /// A stored slot: its state, and the worker that has leased it.
@@ -139,14 +140,14 @@ pub struct SlotWork {
     pub until: Option<Timestamp>,
     /// Number of consecutive failures.
     pub attempts: u32,
-    /// When the first of the consecutive failures happened; `None` if there are none.
+    /// When the first of the consecutive failures happened; `None` if there is no failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failing_since: Option<Timestamp>,
     /// Time of the next retry.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Timestamp>,
-    /// Time of the next attempt if the worker returned the slot because too many workers already waited for its model.
-    /// This is not a failure.
+    /// Time of the next attempt if a worker gave the slot back because too many workers were waiting for the slot's
+    /// model. This does not count as a failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub aside: Option<Timestamp>,
     /// The last error message.
@@ -160,8 +161,8 @@ impl SlotRow {
         Self { scope, name: name.into(), ..Self::default() }
     }
 
-    /// Returns the time from which a worker may lease the slot; `None` if there is no work. Stores find ready slots by
-    /// this time.
+    /// Returns the time from which a worker may lease the slot; `None` if the slot has no work or is parked. Stores
+    /// find ready slots by this time.
     pub fn ready_at(&self) -> Option<Timestamp> {
         let due = match self.state.due {
             Some(_) if self.work.parked => return None,
@@ -193,17 +194,17 @@ pub struct SummaryRow {
     pub scope: Scope,
     /// The slot's name.
     pub slot: String,
-    /// The last message that the summary covers. It covers all earlier messages of its scope too.
+    /// The last message that the summary covers. The summary also covers all earlier messages of its scope.
     pub through: Seq,
     /// Whether the summary is current, superseded or undone.
     pub state: SummaryState,
-    /// The summary before this one. It becomes the current summary again if this summary is undone.
+    /// The id of the summary before this one. If this summary is undone, the summary before it becomes current again.
     pub parent: Option<SummaryId>,
     /// The summary's text.
     pub text: String,
-    /// The serialized [`Sources`]. They are needed to render the summary in another size, or to build the next summary.
-    /// Empty if there are none, if they were not requested, or if the store deleted them. The store may delete them
-    /// once the next summary is superseded too; this summary is then no longer `elastic`.
+    /// The serialized [`Sources`], which are needed to render the summary in another size or to build the next summary.
+    /// Empty if there are no sources, if they were not requested, or if the store deleted them. The store deletes the
+    /// sources when the slot's next summary is superseded too. From then on, this summary is not `elastic`.
     pub sources: String,
     /// All other properties.
     pub facts: Facts,
@@ -212,7 +213,7 @@ pub struct SummaryRow {
 }
 
 impl SummaryRow {
-    /// Parses the sources; empty if they were deleted.
+    /// Parses the sources. Returns empty sources if they were deleted.
     pub fn sources(&self) -> Sources {
         serde_json::from_str(&self.sources).unwrap_or_default()
     }
@@ -240,9 +241,9 @@ pub struct Sources {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {
-    /// The first message that was read for the summary, in addition to the summary that it was built on.
+    /// The first message that was read for the summary. If `built_on` is set, that summary was read too.
     pub from: Seq,
-    /// The message at which the slot's trigger fired.
+    /// The message at which the slot became due.
     pub firing: Seq,
     /// The summary that this one was built on, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -255,16 +256,16 @@ pub struct Facts {
     /// Whether the summary can be rendered in any size, because `local` wrote it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub elastic: bool,
-    /// Tokens of the text.
+    /// Size of the summary's text in tokens.
     pub tokens: Tokens,
-    /// Tokens of the summary as it appears in a context, including its frame and the message overhead.
+    /// Size of the summary as it appears in a context, in tokens. Its frame and the message overhead are included.
     pub shown: Tokens,
-    /// Tokens of what the summary replaced: the messages and the previous summary.
+    /// Size in tokens of the messages and the previous summary that this summary replaced.
     pub replaced: Tokens,
     /// Number of visible messages before this summary was stored. The previous summary counts as one message.
     pub original_count: u64,
-    /// Number of visible messages with this summary: the messages that it does not cover, and the summary itself as one
-    /// message.
+    /// Number of visible messages after this summary was stored: the messages that it does not cover, and the summary
+    /// itself as one message.
     pub compressed_count: u64,
     /// Number of skipped messages in the summarized range.
     pub skipped: u64,
@@ -372,7 +373,7 @@ pub struct UsageRow {
     pub cost: Option<i64>,
     /// Duration in milliseconds.
     pub millis: u64,
-    /// When the call ended. 0 is replaced with the time of recording.
+    /// When the call ended. If this is 0, the store uses the time at which it records the call.
     pub at: Timestamp,
 }
 
@@ -408,7 +409,7 @@ pub struct UsageSum {
 pub struct QueueCounts {
     /// Slots that can be leased now.
     pub due: u64,
-    /// Slots whose summary an engine is writing now.
+    /// Slots whose next summary a worker is writing now.
     pub working: u64,
     /// Slots that failed and wait for their next retry.
     pub waiting: u64,

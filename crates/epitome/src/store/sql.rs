@@ -3,7 +3,7 @@
 //! The statements use PostgreSQL's syntax: values as `$1`, tables as `epitome.name`, lists as `= ANY($1)`, and locking
 //! clauses at the very end (` FOR UPDATE`). `INDEXED BY name` after a table makes SQLite use that index. Each store
 //! removes or replaces the syntax that its database does not support. If the databases need different statements,
-//! [`Sql::per_database`] takes a text for each.
+//! [`Sql::per_database`] takes one text for each database.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -38,10 +38,10 @@ impl<'a> Sql<'a> {
         Self { text: postgres.into(), sqlite: Some(sqlite.into()), params: params.into(), mergeable: false }
     }
 
-    /// Allows this statement to be merged with statements of the same text. These belong to changes of other sessions
-    /// in the same transaction, and may run in any order. The statement's form must be `INSERT … VALUES`, `UPDATE …
-    /// WHERE` or `SELECT`, or it must take lists already. [`merge_column`](super::sql_params::merge_column) must be
-    /// able to join its values.
+    /// Allows this statement to be merged with statements of the same text. The other statements belong to changes of
+    /// other sessions in the same transaction. The merged statements may run in any order. The statement must have the
+    /// form `INSERT … VALUES`, `UPDATE … WHERE` or `SELECT`, or its values must be lists already.
+    /// [`merge_column`](super::sql_params::merge_column) must be able to join its values.
     pub(super) fn mergeable(self) -> Self {
         debug_assert!(
             self.params.iter().all(SqlParam::can_merge),
@@ -87,15 +87,15 @@ impl<'a> Sql<'a> {
     }
 }
 
-/// Caches the translated text of each statement for SQLite. Texts contain no values, so there are only a few hundred of
-/// them.
+/// Caches the translated text of each statement for SQLite. The texts contain no values, so there are only a few
+/// hundred different texts.
 static TRANSLATIONS: LazyLock<RwLock<HashMap<String, &'static str>>> = LazyLock::new(RwLock::default);
 
 /// Maximum number of cached translations.
 const MAX_TRANSLATIONS: usize = 2_000;
 
-/// Translates a statement for SQLite. SQLite only uses the partial index of workspaces if the condition is written as
-/// `deleted = 0`.
+/// Translates a statement for SQLite. `NOT deleted` becomes `deleted = 0`, because SQLite uses the partial index of
+/// workspaces only if the condition is written in this form.
 fn translate_for_sqlite(text: &str) -> String {
     // SQLite needs no row locks, because it has a single writer.
     let end =

@@ -1,4 +1,4 @@
-//! Values of SQL statements, for any database. Only PostgreSQL supports most kinds of lists.
+//! Values of SQL statements, for every database. SQLite supports only the lists `Ints` and `Texts`.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,5 @@
-//! Hashes trigrams (three characters of text) to numbers for PostgreSQL's search index, differently for each workspace.
+//! Hashes trigrams (three characters of text) to numbers for PostgreSQL's search index. Each workspace has its own
+//! hashes.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,7 @@ impl TrigramHash {
 
     /// Hashes a trigram. A character has 21 bits, so three characters fit into one 64-bit number. The number is then
     /// mixed, so that the characters cannot be recognised. If two trigrams have the same hash, a search may read a
-    /// message that does not match, but does not return it.
+    /// message that does not match the query, but the search does not return this message.
     fn hash(self, [one, two, three]: [char; 3]) -> i32 {
         let mut mixed = self.0 ^ (u64::from(one) | u64::from(two) << 21 | u64::from(three) << 42);
         for factor in [0xff51_afd7_ed55_8ccd_u64, 0xc4ce_b9fe_1a85_ec53] {
@@ -35,7 +36,7 @@ impl TrigramHash {
         hashes.into_iter().collect()
     }
 
-    /// Returns the hashes to look up for a query; `None` if the query has no trigrams, so that all messages are
+    /// Returns the hashes to look up for a query. Returns `None` if the query has no trigrams. All messages are then
     /// candidates.
     pub(super) fn in_query(self, query: &Query) -> Option<Vec<i32>> {
         let hashes: Vec<i32> = query.trigram_chars().into_iter().map(|three| self.hash(three)).collect();

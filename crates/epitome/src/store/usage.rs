@@ -15,8 +15,8 @@ use super::sql_params::SqlParam;
 pub struct ProxyUsage {
     /// The requested model.
     pub model: String,
-    /// Whether the requests were forwarded unchanged (shadow mode), so that `saved` is what condensing would have
-    /// saved.
+    /// Whether the requests were forwarded unchanged (shadow mode). If so, `saved` is the number of tokens that
+    /// condensing would have saved.
     pub shadow: bool,
     /// Number of requests that got a response.
     pub requests: u64,
@@ -29,7 +29,7 @@ pub struct ProxyUsage {
     /// Number of requests for which the provider reported no token counts. These requests are not part of the token
     /// counts and costs.
     pub uncounted: u64,
-    /// Input tokens as counted by the provider, including cached ones.
+    /// Input tokens as counted by the provider, including cached input tokens.
     pub input: Tokens,
     /// Input tokens read from the provider's cache.
     pub cached: Tokens,
@@ -133,7 +133,7 @@ pub(super) async fn usage(db: &mut dyn Executor, query: &UsageQuery) -> OpResult
 const SUMMED_COLUMNS: &str =
     "requests, shorter, retried, cut_off, uncounted, input, cached, output, saved, cost, saved_cost";
 
-/// Maximum number of models with separate rows per hour. Clients choose the names, so the number of names must be
+/// Maximum number of models with separate rows per hour. Clients choose the model names, so the number of names must be
 /// limited.
 const MAX_MODELS: i64 = 100;
 

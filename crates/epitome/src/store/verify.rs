@@ -73,8 +73,8 @@ struct Check<'a> {
 
 impl Check<'_> {
     /// Reads page after page, starting after the cursor `last`. `sql` creates the query for the page after a cursor.
-    /// `each` reads a row and returns the row's cursor, or `None` to stop. A page with fewer than `page_size` rows is
-    /// the last one.
+    /// `each` reads a row, and returns the row's cursor, or `None` to stop. A page with fewer than `page_size` rows is
+    /// the last page.
     async fn pages<K: Send>(
         &mut self,
         page_size: usize,
@@ -110,7 +110,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Adds a fault for each row of a query. `fault` returns its location and description.
+    /// Adds a fault for each row of a query. `fault` returns the place and the description of the fault.
     async fn add_rows(
         &mut self,
         at: &str,
@@ -154,8 +154,8 @@ impl Check<'_> {
         .await
     }
 
-    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that no event's number
-    /// is above the last number that its workspace has assigned.
+    /// Checks that events can be read and that their sessions exist. In PostgreSQL, also checks that the number of each
+    /// event is at most the last number that the event's workspace has assigned.
     async fn check_events(&mut self) -> OpResult<()> {
         let last_number = if self.in_file { "e.id" } else { "w.events_given" };
         let sql = format!(
@@ -240,8 +240,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that the columns which repeat the tracker's values match it. Also checks that the search index contains
-    /// as many messages as the session's row reports.
+    /// Checks that the columns `head`, `turns` and `tokens` match the tracker, whose values they repeat. Also checks
+    /// that the search index contains as many messages as the session's row reports.
     async fn check_columns(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
         let indexed_rows = if self.in_file {
             "rowid BETWEEN (s.id << 32) + 1 AND (s.id << 32) + s.indexed"
@@ -277,7 +277,7 @@ impl Check<'_> {
     }
 
     async fn check_log(&mut self, at: &str, session: &SessionRow) -> OpResult<()> {
-        // A server sends a whole page at once, so the page's size in bytes is limited too.
+        // PostgreSQL sends a whole page at once, so the page's size in bytes is limited too.
         let from = if self.in_file {
             "messages WHERE session = $1 AND seq > $2 AND $4 > 0 ORDER BY seq LIMIT $3"
         } else {
@@ -290,7 +290,7 @@ impl Check<'_> {
             Sql::new(format!("SELECT {OUTLINE}, body, opener FROM {from}"), params)
         };
         let mut check = LogCheck::new(at);
-        // A page may have few rows because its text is long, so only an empty page is the last one.
+        // A page may have few rows because its messages are long, so only an empty page is the last page.
         self.pages(1, 0, sql, |faults, row| Ok(check.message(faults, row)?.then_some(row.int(0)?))).await?;
         check.finish(&mut self.faults, session);
         Ok(())

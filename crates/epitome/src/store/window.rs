@@ -1,7 +1,7 @@
 //! Reads the window of a session: the data from which a context is built. The whole log of a long session is not read.
 //!
 //! A window contains what `SessionShape::whole` would find in the whole log, except for messages that cannot fit the
-//! budget. All queries that do not depend on other results are sent in one batch, so that most windows need two round
+//! budget. All queries that do not depend on other results are sent in one batch. So most windows need only two round
 //! trips.
 
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use super::window_tail::{
     TailBuilder, cut_at_end, cut_before, first_uncovered, last_covered, messages_to_read,
 };
 
-/// Number of messages read from the start of the session to find the leading ones.
+/// Number of messages read from the start of the session to find the leading system and developer messages.
 const FIRST_LEADING: usize = 8;
 
 /// Number of newest messages read first if the session has no cached window. If these messages are not enough, the
@@ -39,7 +39,8 @@ const EXTRA: usize = 16;
 /// Maximum number of messages read at once.
 const MAX_AT_ONCE: usize = 4_096;
 
-/// A session's cached id and the number of messages in its last window (0 if none was read yet). Both may be outdated.
+/// A session's cached id, and the number of messages in the session's last window (0 if no window was read yet). Both
+/// values may be outdated.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct SessionHint {
     pub(super) id: SessionId,
@@ -94,7 +95,7 @@ struct FirstBatch {
     leading: Vec<Outline>,
     pinned: Vec<Flagged>,
     summaries: Vec<SummaryRow>,
-    /// The newest messages, each with the number of the message that opened its turn. Empty for a file, whose rows are
+    /// The newest messages, each with the number of the message that opened its turn. Empty for SQLite, whose rows are
     /// read one by one later.
     newest: Vec<(Outline, Seq)>,
     /// Number of newest messages that were requested.
@@ -182,7 +183,7 @@ impl FirstBatch {
 }
 
 /// Returns the query for the current summaries. With `as_of`, the query returns for each slot the summary that covers
-/// the most messages, but none after `as_of`.
+/// the most messages, but no message after `as_of`.
 fn summaries_query(id: SessionId, query: &WindowQuery) -> Sql<'_> {
     let scope = scope_text(&query.scope);
     let Some(as_of) = query.as_of else {
@@ -253,7 +254,7 @@ impl WindowReader<'_> {
                 return Ok(openers);
             }
         }
-        // Read more if no messages were requested yet, or too few.
+        // Read more messages if none were read yet, or if the last read returned as many messages as were requested.
         let mut more = openers.is_empty() || seen >= size;
         while more && through > 0 {
             if !openers.is_empty() {

@@ -1,8 +1,9 @@
-//! Caches recently read windows. If a session has only grown since then, the next window needs only the new messages.
+//! Caches recently read windows. If a session has only grown since its window was read, the next window needs only the
+//! new messages.
 //!
-//! Every change that affects a window increments the session's revision, except for new messages. So while the revision
-//! is the same, a session's window is the cached window with the new messages at its end. One statement reads the
-//! session's row and the new messages, so the result is consistent without a transaction.
+//! New messages do not increment the session's revision, but every other change that affects a window does. So while
+//! the revision is the same, a session's window is the cached window with the new messages at its end. One statement
+//! reads the session's row and the new messages, so the result is consistent without a transaction.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
@@ -23,7 +24,8 @@ use super::sql::Sql;
 use super::window::{ReadWindow, SessionHint};
 use super::window_tail::{TailBuilder, cut_at_end, first_uncovered, last_covered, messages_to_read};
 
-/// Maximum number of new messages by which a cached window is extended. If there are more, the window is read again.
+/// Maximum number of new messages by which a cached window is extended. If there are more new messages, the whole
+/// window is read again.
 const MAX_NEW: usize = 256;
 
 /// Maximum size of a cached window in bytes: 512 KiB.
@@ -38,7 +40,8 @@ const ENTRY_OVERHEAD: usize = 1 << 10;
 /// Maximum number of sessions whose id and window length are cached.
 const MAX_HINTS: usize = 16_384;
 
-/// A cached window, with the values on which it depends. If one of them has changed, the window cannot be extended.
+/// A cached window, with the values on which it depends. If one of these values has changed, the window cannot be
+/// extended.
 #[derive(Debug)]
 pub(super) struct CachedWindow {
     id: SessionId,
@@ -58,12 +61,12 @@ pub(super) enum Extended {
     Declined,
     /// There are no new messages.
     Same(Window),
-    /// The window with the new messages, and its cache entry. The entry is `None` if it is too large to cache.
+    /// The window with the new messages, and its cache entry. The entry is `None` if the window is too large to cache.
     Grown(Window, Option<Arc<CachedWindow>>),
 }
 
-/// The query for a session's row and the messages after its cached window, newest first. The text is NULL for messages
-/// that do not fit [`MAX_WINDOW`].
+/// The query for a session's row and the messages after its cached window, newest first, for PostgreSQL. The text of
+/// the oldest messages is NULL if the newer messages already have more than [`MAX_WINDOW`] bytes.
 static NEW_MESSAGES: LazyLock<String> = LazyLock::new(|| {
     let from = format!(
         "(SELECT m.*, CASE WHEN coalesce(sum(octet_length(body)) OVER (ORDER BY seq DESC ROWS BETWEEN UNBOUNDED PRECEDING \
@@ -73,8 +76,8 @@ static NEW_MESSAGES: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(&from, "n.words", "ORDER BY n.seq DESC")
 });
 
-/// The same query for SQLite. SQLite returns rows one by one, so the caller stops at [`MAX_WINDOW`] bytes. With a
-/// subquery, SQLite would first copy all rows with their text.
+/// The query of [`NEW_MESSAGES`] for SQLite. SQLite returns rows one by one, so the caller stops at [`MAX_WINDOW`]
+/// bytes. With a subquery, SQLite would first copy all rows with their text.
 static NEW_MESSAGES_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     new_messages_sql(
         "epitome.messages n ON n.session = $3 AND n.seq > $4",
@@ -83,7 +86,7 @@ static NEW_MESSAGES_IN_FILE: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Number of columns of a new message. The columns of the session follow them.
+/// Number of columns of a new message. In each row, the columns of the session come after these columns.
 const AFTER_NEW: usize = AFTER_OUTLINE + 2;
 
 fn new_messages_sql(from: &str, text: &str, order: &str) -> String {
@@ -112,7 +115,7 @@ impl CachedWindow {
         entry.with_size()
     }
 
-    /// Computes the entry's size; `None` if it is too large to cache.
+    /// Computes the entry's size. Returns `None` if the entry is too large to cache.
     fn with_size(mut self) -> Option<Arc<Self>> {
         self.bytes = self.size();
         (self.bytes <= MAX_WINDOW).then(|| Arc::new(self))
@@ -251,9 +254,9 @@ impl CachedWindow {
         Some(Extended::Grown(window, entry))
     }
 
-    /// Returns the message that opened the turn in which the tail starts. Returns `Some(None)` if none is needed, for
-    /// example because the tail contains it. Returns `None` if the message is needed, but the cached window does not
-    /// contain it.
+    /// Returns the message that opened the turn in which the tail starts. Returns `Some(None)` if no such message is
+    /// needed, for example because the tail contains it. Returns `None` if the message is needed, but the cached window
+    /// does not contain it.
     fn opener(&self, tail: &[Outline], from: Seq, openers: &BTreeMap<Seq, Seq>) -> Option<Option<Outline>> {
         let Some(first) = tail.first().filter(|first| first.turn > 0 && !first.opens_turn && from > 1) else {
             return Some(None);
@@ -309,8 +312,8 @@ impl WindowCache {
         self.hints.get(key)
     }
 
-    /// Caches a session's id and the length of the window that was read, and if `cacheable` the window itself. Returns
-    /// the window.
+    /// Caches a session's id and the length of the window that was read. If `cacheable` is set, also caches the window
+    /// itself. Returns the window.
     pub(super) fn add(&self, key: &SessionKey, read: ReadWindow, cacheable: bool) -> Window {
         let ReadWindow { window, revision, reach, openers } = read;
         if let Some(session) = &window.state.session {
@@ -322,8 +325,8 @@ impl WindowCache {
         window
     }
 
-    /// Replaces a session's cached window. If `entry` is `None` (the new window is too large), only removes the old
-    /// one.
+    /// Replaces a session's cached window. If the new window is too large to cache (`entry` is `None`), only removes
+    /// the old window.
     pub(super) fn put(&self, key: &SessionKey, entry: Option<Arc<CachedWindow>>) {
         match entry {
             Some(entry) => self.windows.insert(key.clone(), entry),

@@ -1,5 +1,5 @@
-//! Decides from outlines which messages a window contains, and for which of them the text is read. All databases use
-//! this code.
+//! Decides from outlines which messages a window contains, and which of these messages are read with their text. All
+//! databases use this code.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use epitome_core::track::Tracker;
 use super::query_types::Reach;
 use super::rows::SummaryRow;
 
-/// Returns what a cut before a message would separate. If `own`, only the author's messages count; otherwise all
-/// messages of the session.
+/// Returns what a cut before a message would separate. If `own` is set, only the messages of this message's author
+/// count. Otherwise all messages of the session count.
 pub(super) fn cut_before(own: bool, outline: &Outline) -> Cut {
     if own { outline.own_cut } else { outline.cut }
 }
@@ -28,7 +28,7 @@ pub(super) fn cut_at_end(tracker: &Tracker, scope: &Scope) -> (Cut, u32) {
 }
 
 /// Returns the first message to read if the context shows no covered messages: the first message that at least one of
-/// the summaries does not cover. Returns `None` if earlier messages are read too.
+/// the summaries does not cover. Returns `None` if covered messages are read too, or if there is no summary.
 pub(super) fn first_uncovered(reach: Reach, summaries: &[SummaryRow]) -> Option<Seq> {
     if reach.deep { None } else { summaries.iter().map(|row| row.through.saturating_add(1)).min() }
 }
@@ -110,9 +110,9 @@ fn newest_batch(own: bool, tail: &[Outline]) -> usize {
     upto.iter().rposition(|outline| cut_before(own, outline) >= Cut::InLoop).unwrap_or(0)
 }
 
-/// Returns the messages whose text is likely to be shown. These are all messages in `outside_tail`. From the tail,
-/// these are the messages after `last_covered`, the newest call batch, and the user message that opened the turn in
-/// which these messages start.
+/// Returns the messages whose text is likely to be shown. These are all messages in `outside_tail`, and some messages
+/// of the tail: those after `last_covered`, the newest call batch, and the user message that opened the turn in which
+/// the chosen messages start.
 pub(super) fn messages_to_read<'a>(
     own: bool,
     outside_tail: impl Iterator<Item = &'a Outline>,

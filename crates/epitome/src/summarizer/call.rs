@@ -1,4 +1,5 @@
-//! One model call: cached answer, checks, call, inspection of the answer, and a second call if it is refused.
+//! Lets one model write a summary: returns a cached answer, or calls the model and inspects its answer. If the answer
+//! is refused, calls the model a second time.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -20,13 +21,13 @@ use crate::spend_reservations::SpendReservation;
 /// Maximum number of cached answers.
 const MAX_ANSWERS: usize = 128;
 
-/// How long a provider's "the prompt is too long" is cached. Not longer, because the provider may switch to a larger
-/// model.
+/// How long the cache stores the error that a prompt is too long. The time is short, because the provider may switch to
+/// a model with a larger window.
 const TOO_LONG_TTL: Duration = Duration::from_secs(600);
 
-/// The cached result of a request: an accepted answer, or that the provider refused the prompt as too long. The refusal
-/// is cached because with a fallback summary in use the next summary begins with the same messages, and may be divided
-/// at the same position.
+/// The cached result of a request: an accepted answer, or the error that the prompt is too long. The error is cached
+/// because the same prompt can occur again: while a fallback summary is in use, the model's next summary begins with
+/// the same messages, and these messages may be divided at the same position.
 #[derive(Clone)]
 pub(crate) enum CachedAnswer {
     Accepted(Arc<str>),
@@ -54,8 +55,8 @@ impl AnswerCache {
     }
 }
 
-/// Returns a hash of the request: the prompt, which contains the previous summary and the messages, and the model.
-/// `None` if calling the model again costs nothing, or if no prompt can be built.
+/// Returns a hash of the model and the prompt. The prompt contains the previous summary and the messages. Returns
+/// `None` if the model's answers are not reused, or if no prompt can be built.
 fn request_hash(writer: &NamedModel, request: &SummaryRequest) -> Option<String> {
     if !writer.model.reusable() {
         return None;
@@ -70,8 +71,8 @@ fn request_hash(writer: &NamedModel, request: &SummaryRequest) -> Option<String>
 }
 
 impl Summarizer<'_> {
-    /// Lets one model write the summary: returns its cached answer to the same request, or a new one. If the inspection
-    /// refuses the answer, the model is called a second time with the reason.
+    /// Lets one model write the summary. Returns the cached answer to the same request, or a new answer of the model.
+    /// If the inspection refuses the new answer, the model is called a second time, with the reason in the prompt.
     pub(super) async fn by_model(
         &mut self,
         writer: &NamedModel,
@@ -98,7 +99,7 @@ impl Summarizer<'_> {
             None => {}
         }
         self.host.permit(writer, self.spent.paid).map_err(SummaryError::NoPermit)?;
-        // `local` would only return the same text again.
+        // A second call of `local` would only return the same text.
         let times = if writer.is_local() { 1 } else { 2 };
         let mut last = SummaryError::Failure(ModelError::no_answer("the model was not called").into());
         for _ in 0..times {
@@ -125,7 +126,7 @@ impl Summarizer<'_> {
         Err(last)
     }
 
-    /// Calls a model once, and inspects its answer.
+    /// Calls the model once, and inspects its answer.
     async fn call(
         &mut self,
         writer: &NamedModel,
@@ -134,7 +135,8 @@ impl Summarizer<'_> {
     ) -> Result<Draft, SummaryError> {
         let reserved = self.may_call(writer, request).await?;
         if !writer.is_local() {
-            // The provider bills what was sent, even if no caller waits for the answer.
+            // If this call is dropped, its input tokens are recorded, because the provider bills them even if no caller
+            // waits for the answer.
             let sent = TokenUsage { output: 0, ..max_usage(request) };
             self.spent.call_started(self.label.row(writer, self.settings, DROPPED, &sent));
         }
@@ -172,7 +174,8 @@ impl Summarizer<'_> {
             true => None,
             false => self.host.reserve(writer, &max_usage(request)).await?,
         };
-        // Nothing is awaited after this check, so that a caller that was suspended before it notices a lost lease.
+        // Nothing is awaited between this check and the model call. A task that was suspended for a long time therefore
+        // notices a lost lease before the call.
         if !self.host.may_write().await.map_err(SummaryError::Store)? {
             return Err(SummaryError::LeaseLost);
         }
@@ -185,7 +188,7 @@ impl Summarizer<'_> {
         Ok(reserved)
     }
 
-    /// Updates the circuit breaker of the provider, which all callers share.
+    /// Updates the provider's circuit breaker, which all callers share. `error` is `None` if the model answered.
     fn update_breaker(&self, writer: &NamedModel, error: Option<&ModelError>) {
         let Some(breakers) = self.breakers.filter(|_| !writer.is_local()) else { return };
         let mut breakers = lock(breakers);
@@ -207,7 +210,7 @@ impl Summarizer<'_> {
     }
 }
 
-/// Calls a model in a task of its own, so that a panic or a call that never ends does no harm.
+/// Calls a model in a separate task, so that a panic or a call that never ends does not stop the caller.
 async fn answer(
     model: &Arc<dyn Model>,
     request: &SummaryRequest,
@@ -218,7 +221,7 @@ async fn answer(
     let mut call = AbortOnDrop(tokio::spawn(async move { model.write(&request).await }));
     match tokio::time::timeout(timeout, &mut call.0).await {
         Ok(Ok(answer)) => answer,
-        // The panic message may contain anything, so it is not repeated.
+        // The panic message may contain any text, so it is not included.
         Ok(Err(_)) => Err(ModelError::no_answer("the model panicked")),
         Err(_) => Err(ModelError::no_answer(&format!("no answer within {timeout:?}"))),
     }

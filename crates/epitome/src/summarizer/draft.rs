@@ -1,4 +1,4 @@
-//! The base of a new summary, and a summary that passed inspection.
+//! Defines the base of a new summary, and the draft: a summary that passed inspection.
 
 use std::sync::Arc;
 
@@ -12,25 +12,25 @@ use epitome_core::slot::Limit;
 use crate::model::{Reply, SummaryInput, SummaryRequest};
 use crate::store::{Sources, SummaryId, SummaryRow};
 
-/// The recorded writer of a summary that consists of the verbatim messages.
+/// Recorded in place of a model's name if the summary consists of the verbatim messages.
 const VERBATIM: &str = "verbatim";
 
-/// The summary that the next one is built on.
+/// The previous summary, on which a new summary is based. Every field is empty if there is no previous summary.
 #[derive(Clone, Default)]
 pub(crate) struct Base {
-    /// The last message that it covers; 0 if there is no summary.
+    /// Position of the last message that the previous summary covers; 0 if there is no previous summary.
     pub(crate) through: Seq,
-    /// Its id, if it is stored.
+    /// Id of the previous summary, if that summary is stored.
     pub(crate) id: Option<SummaryId>,
     pub(crate) text: Option<Arc<str>>,
     pub(crate) tokens: Tokens,
-    /// The extracts, if `local` wrote it.
+    /// The extracts of the previous summary, if they are stored: the material from which `local` can extend it.
     pub(crate) extracts: Option<Arc<Extracts>>,
     pub(crate) ledger: Option<Ledger>,
 }
 
 impl Base {
-    /// Returns the names found so far.
+    /// Returns the names that were found in the conversation so far.
     fn ledger(&self) -> Ledger {
         match (&self.ledger, &self.extracts, &self.text) {
             (Some(ledger), _, _) => ledger.clone(),
@@ -59,19 +59,19 @@ impl From<SummaryRow> for Base {
 pub(crate) struct Draft {
     pub(crate) text: String,
     pub(crate) tokens: Tokens,
-    /// The model that wrote it.
+    /// The model that wrote the text, or `verbatim`.
     pub(crate) model: String,
-    /// The extracts if `local` wrote it, otherwise the names found so far.
+    /// The extracts if `local` wrote the text. Otherwise the names that were found in the conversation so far.
     pub(crate) sources: Sources,
-    /// Names that were missing in the answer and were added.
+    /// Names that were missing in the model's answer and were added to the text.
     pub(crate) added: Vec<String>,
-    /// The hash of the request, if the answer may be reused.
+    /// The hash of the request. `None` if the answer is not reused for an identical request.
     pub(crate) request_hash: Option<String>,
 }
 
 impl Draft {
-    /// Returns a draft if the reply passes inspection. `local` selects sentences of the conversation, so only the size
-    /// of its text is checked: anything that looks like a bad answer would come from the conversation itself.
+    /// Returns a draft if the reply passes inspection. For a reply of `local`, only the size is checked. `local`
+    /// selects sentences of the conversation, so text that looks like a bad answer comes from the conversation itself.
     pub(super) fn from_reply(
         request: &SummaryRequest,
         reply: Reply,
@@ -112,8 +112,8 @@ impl Draft {
         Ok(Self { text, tokens, model, sources, added, request_hash })
     }
 
-    /// Returns a draft of the previous summary followed by the messages verbatim, each with its author, if they fit the
-    /// limit: no model could say it in less.
+    /// Returns a draft that contains the previous summary, and then the messages verbatim, each with its author.
+    /// Returns `None` if this text is empty or longer than the limit.
     pub(super) fn verbatim(base: &Base, request: &SummaryRequest) -> Option<Self> {
         let lines = lines_of(request.inputs.iter().map(SummaryInput::as_entry));
         let text = match base.text.as_deref() {
@@ -142,7 +142,8 @@ impl Draft {
         })
     }
 
-    /// Returns the base of the next summary, for a draft that is not stored but only an intermediate step.
+    /// Converts the draft into the base of the next summary. Used for a draft that is only an intermediate step and is
+    /// not stored.
     pub(crate) fn base(self, through: Seq) -> Base {
         Base {
             through,
@@ -155,7 +156,7 @@ impl Draft {
     }
 }
 
-/// Returns a refusal as one word, for records.
+/// Returns the word for a refusal in usage records.
 pub(super) fn refusal_code(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Empty => "empty",
@@ -171,8 +172,8 @@ pub(super) fn refusal_code(refusal: &Refusal) -> &'static str {
     }
 }
 
-/// Returns a message without the bytes of its images and sounds. The summarizer does not read them, and a whole window
-/// of them would fill the memory.
+/// Returns a message without the bytes of its images and other media. The summarizer does not read these bytes, and the
+/// bytes of many messages would need too much memory.
 pub(crate) fn without_media_bytes(mut message: Message) -> Message {
     let clear = |media: &mut Media| {
         if let MediaSource::Base64(bytes) = &mut media.source {

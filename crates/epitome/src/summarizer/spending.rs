@@ -1,4 +1,4 @@
-//! What the calls for a summary cost, until the caller has recorded it.
+//! Collects the cost of the calls for a summary, until the caller has recorded the cost.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,8 @@ use crate::store::UsageRow;
 /// Outcome of a call that was dropped before it ended.
 pub(super) const DROPPED: &str = "dropped";
 
-/// Outcome of a call whose answer was accepted, but that led to no summary: the lease was lost, for example.
+/// Outcome of a call whose answer was accepted, although no summary was stored. This happens, for example, if the lease
+/// is lost.
 const UNUSED: &str = "unused";
 
 /// The names under which calls are recorded and hooks are notified.
@@ -33,13 +34,13 @@ pub(crate) struct Label {
 }
 
 impl Label {
-    /// Returns what hooks receive about messages that are about to be summarized.
+    /// Returns the value that hooks receive before messages are summarized.
     pub(crate) fn due_messages(&self, span: Span, messages: Arc<[Message]>) -> DueMessages {
         let Self { workspace, session, slot, scope } = self.clone();
         DueMessages { workspace, session, slot, scope, span, messages }
     }
 
-    /// Returns the record of one call.
+    /// Returns the usage record of one call.
     pub(super) fn row(
         &self,
         writer: &NamedModel,
@@ -64,30 +65,33 @@ impl Label {
     }
 }
 
-/// The cost of a summary so far: calls that are not recorded yet, and the sums over all calls.
+/// The cost of a summary so far: the calls that are not recorded yet, and the sums over all calls.
 #[derive(Default)]
 pub(crate) struct Spending {
     pub(crate) unrecorded: Vec<UsageRow>,
-    /// The call in progress, and when it began. It is recorded like this if it is dropped before it ends.
+    /// The call in progress, and the time at which it began. If the call is dropped before it ends, this row is
+    /// recorded.
     pub(super) in_progress: Option<(UsageRow, Instant)>,
     pub(crate) input: Tokens,
     pub(crate) output: Tokens,
     pub(crate) cost: Option<i64>,
     pub(crate) millis: u64,
-    /// Models that failed to write the summary, with the reason; first choice first.
+    /// One line for each model that failed to write the summary, with the reason, in the order of the failures.
     pub(crate) model_failures: Vec<String>,
     /// Problems of the hooks.
     pub(crate) hook_problems: Vec<String>,
     /// Money reserved for calls that are not recorded yet.
     reserved: Vec<SpendReservation>,
-    /// Models that failed, with the failure. They are not called again for the same window in smaller pieces.
+    /// The failures of models, by the model's name. These models are not called again for the same summary, not even
+    /// with fewer messages.
     pub(crate) failed_models: HashMap<String, Failure>,
-    /// Whether earlier steps of the same summary were paid for.
+    /// Whether calls for earlier steps of the same summary were made. These calls may have cost money.
     pub(super) paid: bool,
 }
 
 impl Spending {
-    /// Returns all calls for the case that no summary was stored: accepted answers become unused ones.
+    /// Returns the records of all calls, including a call in progress, for the case that no summary was stored. The
+    /// outcome of accepted answers becomes `unused`.
     pub(crate) fn rows_without_summary(&self) -> Vec<UsageRow> {
         let stopped = self.in_progress.as_ref().map(|(row, begun)| UsageRow {
             millis: u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -100,12 +104,13 @@ impl Spending {
         rows
     }
 
-    /// Notes the start of a call, with the row to record if it is dropped.
+    /// Stores the start of a call. `dropped` is the row to record if the call is dropped before it ends.
     pub(super) fn call_started(&mut self, dropped: UsageRow) {
         self.in_progress = Some((dropped, Instant::now()));
     }
 
-    /// Adds a finished call. Its reservation is replaced by its real cost until that is recorded.
+    /// Adds a finished call. The real cost of the call replaces the reserved amount, and stays reserved until it is
+    /// recorded.
     pub(super) fn call_ended(&mut self, row: UsageRow, reserved: Option<SpendReservation>) {
         self.input = self.input.saturating_add(row.input);
         self.output = self.output.saturating_add(row.output);
@@ -121,16 +126,16 @@ impl Spending {
     }
 }
 
-/// Returns the provider's token counts, or our own if it reports none.
+/// Returns the provider's token counts. If the provider reports none, returns local counts.
 pub(super) fn usage_of(request: &SummaryRequest, reply: &Reply) -> TokenUsage {
     let counted =
         || TokenUsage { input: request.replaces, cached: 0, output: request.counter.text(&reply.text) };
     reply.usage.unwrap_or_else(counted)
 }
 
-/// Returns the maximum tokens of a call.
+/// Returns the maximum token counts of a call.
 pub(super) fn max_usage(request: &SummaryRequest) -> TokenUsage {
-    // A character is at most one token.
+    // Assumes at most one token for each character.
     let (Limit::Tokens(output) | Limit::Chars(output)) = request.limit;
     TokenUsage { input: request.replaces.saturating_add(PROMPT_OVERHEAD), cached: 0, output }
 }

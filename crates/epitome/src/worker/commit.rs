@@ -1,5 +1,5 @@
-//! Writes the results of a worker's job to the store: a summary, a failure, or that nothing was to be done. Every write
-//! carries the lease's fencing token.
+//! Writes the result of a worker's job to the store: a summary, a failure, or the fact that no summary was needed.
+//! Every write carries the lease's fencing token.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ use crate::summarizer::{Draft, Label, Spending};
 use crate::time::{later, millis_between};
 
 impl Job<'_> {
-    /// Runs a long operation and renews the lease in the meantime. Returns `None` if the lease was lost or the engine aborts.
+    /// Runs a long operation and renews the lease in the meantime. Returns `None` if the lease was lost or the engine
+    /// aborts.
     pub(super) async fn while_renewing<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let every = self.shared.pace.renew.max(Duration::from_millis(1));
@@ -49,8 +50,8 @@ impl Job<'_> {
         }
     }
 
-    /// Returns whether a model may be called under the lease: the lease has not expired by the clock of this machine,
-    /// or it could be renewed. It can be renewed if no other worker has leased the slot in the meantime.
+    /// Returns whether a model may be called under the lease. If the lease has expired by the clock of this machine,
+    /// renews the lease first. The renewal fails if another worker has leased the slot in the meantime.
     pub(super) async fn still_ours(&self) -> Result<bool, Error> {
         let ran_out = lock(&self.leased).elapsed() >= self.shared.pace.lease;
         if ran_out { self.renew().await } else { Ok(true) }
@@ -150,8 +151,8 @@ impl Job<'_> {
         Ok(JobStep::Again)
     }
 
-    /// Returns the row of the summary. `before` is the number of messages after the previous summary; `verbatim` is how
-    /// many of them stay verbatim.
+    /// Returns the row of the summary. `before` is the number of messages after the previous summary. `verbatim` is the
+    /// number of these messages that stay verbatim.
     fn summary(
         &self,
         task: SummaryTask<'_>,
@@ -197,7 +198,8 @@ impl Job<'_> {
         })
     }
 
-    /// Returns what hooks and events report about a summary that condensed `messages` messages.
+    /// Returns the data that hooks and events report about a summary. `messages` is the number of messages that were
+    /// condensed.
     fn condensed(&self, summary: &SummaryRow, messages: u64) -> Condensed {
         let Label { workspace, session, slot, scope } = self.label.clone();
         Condensed {
@@ -214,7 +216,8 @@ impl Job<'_> {
         }
     }
 
-    /// Returns the selection of the messages that the slot does not cover yet. A change of the slot loads them.
+    /// Selects the messages that the slot does not cover yet. A change of the slot loads the outlines of these
+    /// messages.
     fn pending(&self) -> LoadLog {
         LoadLog::Pending(self.lease.slot.scope.clone(), self.lease.slot.name.clone())
     }
@@ -273,8 +276,8 @@ impl Job<'_> {
         Ok(JobStep::Done)
     }
 
-    /// Logs a failure. The line names the slot by a hash ([`crate::Engine::find_logged`]), and the model of the last call, or
-    /// the slot's first model if none was called.
+    /// Logs a failure. The log line names the slot by a hash ([`crate::Engine::find_logged`]). It also names the model
+    /// of the last call, or the slot's first model if no model was called.
     async fn log(&self, snapshot: &SlotSnapshot, reason: &str, what: &str) {
         let slot = self.shared.log_hash(&self.lease).await;
         let first = snapshot.settings.models_of(&snapshot.slot_settings).first().map(String::as_str);
@@ -283,7 +286,7 @@ impl Job<'_> {
         tracing::warn!(slot, model, reason = %brief(reason), "{what}");
     }
 
-    /// Releases the slot after a failure, to be retried later. Returns false if the lease is lost.
+    /// Releases the slot after a failure, so that a worker retries later. Returns false if the lease is lost.
     async fn retry_later(
         &self,
         failure: Failure,
@@ -293,7 +296,7 @@ impl Job<'_> {
         let backoff = self.shared.pace.backoff;
         self.change_slot(LoadLog::None, move |row, state| {
             let since = *row.work.failing_since.get_or_insert(state.now);
-            // If no model was called, this does not count as a failed attempt.
+            // A failure without a model call does not count as a failed attempt.
             row.work.attempts = row.work.attempts.saturating_add(u32::from(failure.is_attempt()));
             let mut wait = after_failure(&failure, row.work.attempts, jitter(), &backoff);
             if let Some(StandIn::After(after)) = stand_in {
@@ -313,10 +316,12 @@ impl Job<'_> {
         .await
     }
 
-    /// Releases the slot to be retried later, after messages could not be read or the summary could not be stored. The
-    /// waiting time grows with each failure. If the release cannot be stored either, the lease expires by itself.
+    /// Handles an error that prevented reading the messages or storing the summary. Releases the slot, so that a worker
+    /// retries later. The waiting time grows with each failure. If the release cannot be stored either, the lease
+    /// expires by itself.
     pub(super) async fn postpone(&mut self, error: &Error) -> Result<(), Error> {
-        // Clients see this reason, so it contains no path. The operator sees the complete error as the worker's problem.
+        // Clients see this reason, so it contains no path. The operator sees the complete error as the worker's
+        // problem.
         let reason = match error {
             Error::Store(error) | Error::Busy(error) => Unready::from(error).public,
             other => brief(&other.to_string()),
@@ -331,12 +336,13 @@ impl Job<'_> {
         self.retry_later(Failure::Store { reason }, None, Vec::new()).await.map(drop)
     }
 
-    /// Releases a slot that belongs to another engine without a change. This engine does not lease the slot again for a
-    /// while.
+    /// Releases a slot that belongs to another engine, and changes nothing else. For a while, this engine does not
+    /// lease the slot again.
     pub(super) async fn release_foreign(&self) -> Result<JobStep, Error> {
         if !self.shared.caches.skip_foreign_slot(self.lease.id, &self.lease.slot.scope, &self.lease.slot.name)
         {
-            // The list of foreign slots is full, so this engine may lease the slot again at once. It pauses instead.
+            // The list of foreign slots is full, so this engine may lease the slot again. To avoid leasing it at once,
+            // this engine pauses.
             tokio::time::sleep(self.shared.pace.poll).await;
         }
         self.release_unchanged().await
@@ -366,7 +372,7 @@ fn release(row: &mut SlotRow) {
     (row.work.owner, row.work.until, row.work.aside) = (None, None, None);
 }
 
-/// Updates the slot's work state after a summary was stored. The lease stays as long as something is due.
+/// Updates the slot's work state after a summary was stored. The lease stays as long as another summary is due.
 fn record_success(row: &mut SlotRow, stand_in: bool, now: Timestamp) {
     let work = &mut row.work;
     if row.state.due.is_none() {

@@ -1,4 +1,4 @@
-//! The work on one slot under one lease: reads the input of the slot's next summary, and gives the summarizer access to
+//! Works on one slot under one lease: reads the input of the slot's next summary, and gives the summarizer access to
 //! the lease.
 
 use std::collections::HashSet;
@@ -30,14 +30,15 @@ use crate::summarizer::{
 };
 use crate::time::later;
 
-/// Maximum number of message outlines that are read to plan a summary; ten times as many if they contain no legal cut.
+/// Maximum number of message outlines that are read to plan a summary. If these outlines contain no legal cut, ten
+/// times this number is read.
 const MAX_OUTLINES: usize = 20_000;
 
 /// Maximum tokens that `local` reads at once. `local` has no context window, so this limit only bounds the memory.
 const LOCAL_INPUT_TOKENS: Tokens = 400_000;
 
-/// Maximum number of summaries of one slot in a row. If more are due, the slot is released, so that workers can
-/// continue with other slots.
+/// Maximum number of summaries of one slot that a job writes in a row. If more summaries are due, the job releases the
+/// slot, so that workers can continue with other slots.
 const MAX_SUMMARIES_IN_A_ROW: usize = 8;
 
 /// How long a worker pauses if all permits for a model are taken. Without the pause, when very many slots wait for the
@@ -64,21 +65,22 @@ pub(super) struct Job<'a> {
     pub(super) label: Label,
     /// When the lease or its last renewal was requested, by this machine's monotonic clock. This clock does not depend
     /// on the store's clock or on changes of the system time, and it continues while the process is stopped. The store
-    /// starts the lease after the request. So the lease measured from the request ends no later than in the store.
+    /// starts the lease after the request. So a lease that is measured from the request ends no later than the lease in
+    /// the store.
     pub(super) leased: Mutex<Instant>,
     /// How many workers may wait for the same model; `None` if a caller's task does the work.
     pub(super) share: Option<usize>,
     /// The permit for the model that is in use.
     pub(super) permit: Mutex<Option<ModelPermit>>,
     pub(super) mode: ModelChoice,
-    /// The result of the steps so far, if a summary needs several. It is stored only when it covers at least as much as
-    /// the current summary.
+    /// The result of the steps so far, if a summary needs several steps. The result is stored only when it covers at
+    /// least the messages that the current summary covers.
     pub(super) partial: Option<Base>,
-    /// The largest input for the model, in tokens, if a prompt was too long for it.
+    /// The largest input for the model, in tokens, after a prompt was too long for the model; `None` before that.
     pub(super) input: Option<Tokens>,
     /// The span that was too long for the model.
     pub(super) too_long: Option<Span>,
-    /// The failure of the configured models, while `local` writes the fallback summary.
+    /// The failure of the configured models, while `local` writes the fallback summary; otherwise `None`.
     pub(super) model_failure: Option<Failure>,
     pub(super) spent: Spending,
     /// How many summaries were stored under this lease.
@@ -102,13 +104,13 @@ pub(super) struct SummaryTask<'a> {
     pub(super) snapshot: &'a SlotSnapshot,
     pub(super) plan: &'a SummaryPlan,
     pub(super) base: &'a Base,
-    /// Summaries of single authors, which may replace the authors' messages.
+    /// Summaries of single authors with their texts. In the input, such a summary may replace messages of its author.
     pub(super) authors: &'a [(AuthorSummary, String)],
     pub(super) log: &'a [Outline],
 }
 
 /// Returns the row of the leased slot if the lease is still valid. A session that was deleted and recreated has another
-/// id, so the old lease is not valid for it.
+/// id, so an old lease is not valid for the new session.
 pub(super) fn leased_row<'s>(lease: &Lease, state: &'s SessionState) -> Option<&'s SlotRow> {
     let same = state.session.as_ref().is_some_and(|session| session.id == lease.id);
     let row = state.slot(&lease.slot.scope, &lease.slot.name).filter(|_| same)?;
@@ -147,8 +149,8 @@ impl<'a> Job<'a> {
     pub(super) async fn run(mut self) -> Result<usize, Error> {
         let result = loop {
             let step = match self.step().await {
-                // During a fallback the job does not release the slot, because only the job has the failure of the
-                // models.
+                // During a fallback the job does not release the slot here, because the failure of the models is stored
+                // only in the job.
                 Ok(JobStep::Again)
                     if self.stored >= MAX_SUMMARIES_IN_A_ROW && self.mode == ModelChoice::Configured =>
                 {
@@ -191,8 +193,8 @@ impl<'a> Job<'a> {
             session_state.session.as_ref().ok_or_else(|| Error::no_session(&self.lease.key.session))?;
         let Some(slot_settings) = settings.slot(&self.lease.slot.scope, &self.lease.slot.name).cloned()
         else {
-            // If the slots are set by the session or its workspace, they are the same for every engine. Otherwise
-            // another engine may define this slot.
+            // If the session or its workspace defines the slots, every engine has the same slots. Otherwise another
+            // engine may define this slot.
             if !defines_slots(&session_state) {
                 return self.release_foreign().await;
             }
@@ -249,8 +251,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Returns the text that the next summary continues; empty for the first summary and for a rebuild. If a configured
-    /// model writes, fallback summaries are passed over.
+    /// Returns the text that the next summary continues; empty for the first summary and for a rebuild. For a
+    /// configured model, fallback summaries are skipped.
     async fn base(&self, snapshot: &SlotSnapshot) -> Result<Base, Error> {
         if let Some(partial) = &self.partial {
             return Ok(partial.clone());
@@ -271,8 +273,8 @@ impl<'a> Job<'a> {
         Ok(Base::default())
     }
 
-    /// Returns for each author the current summary that covers most, if the slot covers the whole session. Empty if the
-    /// slot covers one author.
+    /// Returns, for each author with summaries, the current summary that covers the most messages. If the slot covers
+    /// only one author, returns an empty list.
     async fn authors(&self, snapshot: &SlotSnapshot) -> Result<Vec<(AuthorSummary, String)>, Error> {
         let own = |row: &&SlotRow| row.active.is_some() && row.scope != Scope::Session;
         if self.lease.slot.scope != Scope::Session
@@ -290,7 +292,7 @@ impl<'a> Job<'a> {
         Ok(rows.into_iter().filter_map(summary).collect())
     }
 
-    /// Returns the largest number of message tokens for one prompt.
+    /// Returns the maximum number of message tokens in one prompt.
     fn input(&self, snapshot: &SlotSnapshot, base: &Base) -> Tokens {
         let models = self.shared.models_of_slot(&snapshot.settings, &snapshot.slot_settings);
         let first = models.first().filter(|_| self.mode == ModelChoice::Configured);
@@ -445,8 +447,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Takes a permit for the model that is called next, and releases the previous one. If no permit is free, returns how long
-    /// to wait.
+    /// Takes a permit for the model that is called next, and releases the previous one. If no permit is free, returns
+    /// how long to wait.
     ///
     /// A job that has paid for a part of a summary always gets a permit. A summary is stored only as a whole, so a job
     /// without a permit would lose that part and pay for it again.
@@ -465,8 +467,8 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Releases the slot because no permit is free. Workers lease it again after `wait`. This is not a failure, so it
-    /// is neither counted nor reported.
+    /// Releases the slot because no permit is free. Workers lease it again after `wait`. A missing permit is not a
+    /// failure, so it is neither counted nor reported.
     pub(super) async fn set_aside(&self, wait: Duration) -> Result<JobStep, Error> {
         self.release_with(move |row, state| row.work.aside = Some(later(state.now, wait))).await?;
         self.shared.models.permits.defer_slot(wait);
@@ -507,7 +509,8 @@ impl Host for JobHost<'_> {
 
     async fn cached_answer(&self, request_hash: &str) -> Result<Option<CachedAnswer>, Error> {
         if self.snapshot.row.work.rebuild {
-            // A rebuild is requested because the earlier answer was not good enough.
+            // The caller requested a rebuild because the earlier answer was not good enough, so that answer is not used
+            // again.
             return Ok(None);
         }
         let (workspace, id) = (&self.job.lease.key.workspace, self.job.lease.id);
@@ -520,7 +523,7 @@ fn too_long(plan: &SummaryPlan) -> Failure {
     ModelError::TooLong { sent: plan.tokens, limit: None }.into()
 }
 
-/// Returns whether the slots of a session are set by its own settings or by its workspace's.
+/// Returns whether the settings of a session or of its workspace define the slots of the session.
 fn defines_slots(state: &SessionState) -> bool {
     let own = state.session.as_ref().map_or("", |row| &row.settings);
     [own, &state.workspace_settings]

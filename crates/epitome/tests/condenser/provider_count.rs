@@ -68,7 +68,7 @@ async fn after_two_condensations_that_did_not_help_it_stops_and_reports_it() {
     assert_eq!(reasons.last().unwrap(), "stopped");
     let ready = condenser.before_model(&history).await;
     assert!(
-        ready.report.notice.contains("condensing did not help 2 times in a row"),
+        ready.report.notice.contains("the last 2 condensations saved too little"),
         "{}",
         ready.report.notice
     );

@@ -158,7 +158,10 @@ async fn a_fork_rejects_an_existing_name_and_a_missing_message() {
     }
     for at in [0, 6] {
         let error = session.fork(Fork { at: Some(at), ..Fork::whole("t") }).await.unwrap_err();
-        assert_eq!(error.to_string(), format!("at: {at}; the session has messages 1 to 5"));
+        assert_eq!(
+            error.to_string(),
+            format!("at: there is no message {at}; the session has messages 1 to 5")
+        );
     }
     assert!(matches!(engine.session("none").fork(Fork::whole("t")).await, Err(Error::NotFound { .. })));
     assert!(matches!(session.fork(Fork::whole("")).await, Err(Error::Invalid(_))));

@@ -112,7 +112,7 @@ async fn during_an_open_tool_call_a_summary_is_pending_with_a_reason() {
         assert!(reason.contains("tool call"), "{reason}");
         let told = slot(&session, "short").await;
         assert_eq!(told.status, SlotStatus::Parked);
-        assert!(told.why.contains("no legal cut yet"));
+        assert!(told.why.contains("waits until the tool call or loop in progress ends"));
         session.append(drawn[1].clone()).await.unwrap();
         session.work().await.unwrap();
         assert_eq!(coverage(&session, "short").await, [2]);

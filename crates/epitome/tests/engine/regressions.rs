@@ -76,7 +76,7 @@ async fn the_skip_flag_cannot_be_removed_under_a_summary_written_without_the_mes
     assert!(covers.through > 5 && !prompt_messages(&model.requests()[0]).contains(&5));
     let refused = session.flag(5, Flags { skip: Some(false), ..Flags::default() }).await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Conflict(why) if why.contains("undo those summaries first")),
+        matches!(&refused, Error::Conflict(why) if why.contains("undo the slot's summaries first")),
         "{refused}"
     );
     // Pinned it is shown, and once nothing covers it, it may be taken back.

@@ -198,7 +198,10 @@ async fn a_spend_cap_requires_prices_and_a_workspace_cannot_raise_it() {
     ] {
         let unpriced = Engine::builder().model("main", Scripted::new()).settings(settings).memory().await;
         let error = unpriced.unwrap_err().to_string();
-        assert!(error.contains("spend_cap_per_day: `main` has no price; set prices.\"main\""), "{error}");
+        assert!(
+            error.contains("spend_cap_per_day: the model `main` has no price; set prices.\"main\""),
+            "{error}"
+        );
     }
 
     let model = Scripted::new().otherwise(|_| Ok(dear("Customers in Oslo wait for their parcels.")));

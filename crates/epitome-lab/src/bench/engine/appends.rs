@@ -1,4 +1,4 @@
-//! Measures durable appends, compared with a bare loop on the same table.
+//! Measures durable appends. The baseline is a bare loop that inserts rows into a table with the same schema.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -15,21 +15,21 @@ use tokio::task::JoinSet;
 use super::spread::median;
 use super::{OnProgress, Progress, ResultLine, invalid, messages, remove};
 
-/// Number of concurrent tasks. Each appends its next message when the previous one is durable.
+/// Number of concurrent tasks. Each task appends its next message when its previous message is durable.
 const TASKS: usize = 16;
 
-/// Minimum throughput, as a share of the bare loop's.
+/// Minimum throughput of the engine, as a share of the bare loop's throughput.
 const TARGET_RATIO: f64 = 0.7;
 
-/// Durable appends of single messages from 16 tasks, each with its own session.
+/// Results for durable appends of single messages. 16 tasks append, and each task has its own session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct EngineAppends {
-    /// Through `Session::append`, which checks triggers and advances slots. No summaries are written.
+    /// Rows per second through `Session::append`, which also checks triggers and updates slots. No summary is written.
     pub rows_per_second: f64,
-    /// A thread that inserts the same messages into the same table of another file, and commits all waiting messages in one
-    /// transaction. It reads and writes nothing else.
+    /// Rows per second through the bare loop. One thread inserts the same messages into the same table of another file,
+    /// and commits all waiting messages in one transaction. The thread reads and writes nothing else.
     pub bare_rows_per_second: f64,
-    /// Median of the rounds' ratios of the first rate to the second.
+    /// The engine's rate divided by the bare loop's rate. The value is the median of this ratio over all rounds.
     pub ratio: f64,
     /// Number of rounds.
     pub rounds: usize,
@@ -45,7 +45,8 @@ impl EngineAppends {
     }
 }
 
-/// Measures appends in a directory: `rounds` alternating rounds of `rows` rows each.
+/// Measures appends to databases in `dir`. In each of `rounds` rounds, the engine and the bare loop each append `rows`
+/// rows.
 pub async fn appends(
     dir: &Path,
     rounds: usize,
@@ -53,7 +54,7 @@ pub async fn appends(
     on_progress: OnProgress<'_>,
 ) -> Result<EngineAppends, Error> {
     let (engine_file, bare_file) = (dir.join("appends.db"), dir.join("bare.db"));
-    // Both databases have the same schema.
+    // The engine creates the bare loop's database, so both databases have the same schema.
     Engine::builder().workers(0).open(&bare_file).await?.close().await;
     let engine = Engine::builder().workers(0).open(&engine_file).await?;
     let bare = BareWriter::start(&bare_file)?;
@@ -63,7 +64,7 @@ pub async fn appends(
     // The first round only warms up.
     for round in 0..=total {
         on_progress(Progress { stage: "durable appends", done: round, of: total });
-        // The order alternates, so that neither side always starts with an idle disk.
+        // The order alternates: otherwise either the engine or the bare loop would always start with an idle disk.
         let (engine_rate, bare_rate) = if round % 2 == 0 {
             let rate = through_engine(&engine, each).await?;
             wait_until_indexed(&engine_file).await?;
@@ -91,8 +92,8 @@ pub async fn appends(
     })
 }
 
-/// Waits until the engine has updated the search index. It does so when no append is waiting, and would slow down the
-/// round of the other side.
+/// Waits until the engine has updated the search index. The engine updates the index when no append is waiting. Without
+/// this wait, the update would slow down the next measurement.
 pub async fn wait_until_indexed(path: &Path) -> Result<(), Error> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     let sql = "SELECT count(*) FROM sessions WHERE indexed < head";
@@ -110,7 +111,7 @@ fn failed(error: rusqlite::Error) -> Error {
     Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
-/// Returns rows per second.
+/// Appends `each` messages per task through the engine. Returns the rows per second of all tasks together.
 async fn through_engine(engine: &Engine, each: usize) -> Result<f64, Error> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();
@@ -133,7 +134,7 @@ fn rate(each: usize, started: Instant) -> f64 {
     (each * TASKS) as f64 / started.elapsed().as_secs_f64()
 }
 
-/// A message for the bare loop.
+/// A message that the bare loop inserts.
 struct Row {
     session: i64,
     seq: i64,
@@ -160,7 +161,7 @@ impl BareWriter {
         Ok(Self { rows })
     }
 
-    /// Returns rows per second.
+    /// Inserts `each` messages per task with the bare loop. Returns the rows per second of all tasks together.
     async fn round(&self, round: u64, each: usize) -> Result<f64, Error> {
         let started = Instant::now();
         let mut tasks = JoinSet::new();
@@ -198,7 +199,7 @@ fn write(db: &Connection, waiting: &Receiver<Row>) {
         batch.extend(waiting.try_iter().take(127));
         let committed = commit(db, &batch).is_ok();
         for row in batch {
-            // The receiver may have been dropped.
+            // Sending fails if the task was dropped, and then no task needs the result.
             let _ = row.done.send(committed);
         }
     }

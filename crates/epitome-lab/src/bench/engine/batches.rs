@@ -1,4 +1,4 @@
-//! Measures background summaries.
+//! Measures how long workers need to write summaries in the background.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,18 +13,20 @@ use serde::Serialize;
 
 use super::{OnProgress, Progress, ResultLine, Spread, messages, remove};
 
-/// Target for the median, in milliseconds.
+/// Maximum median of [`Batches::millis`], in milliseconds.
 const TARGET_MILLIS: f64 = 100.0;
 
-/// Time from appending a batch of 100 messages until both summaries are committed, written by `local` in the background:
-/// `short` for messages 1 to 100, in five steps, and `long` for 1 to 60. In milliseconds.
+/// Time from the append of 100 messages until their summaries are stored, in milliseconds.
+///
+/// Workers write the summaries in the background, with the built-in extractive summarizer `local`. The slot `short`
+/// summarizes messages 1 to 100 in five steps. The slot `long` summarizes messages 1 to 60.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Batches {
-    /// From before the append until both summaries can be read.
+    /// Time from the start of the append until both summaries can be read.
     pub millis: Spread,
-    /// The same summaries written in memory, from messages in memory, without a log, a worker or a lease.
+    /// Time to write the same summaries in memory, without a database, a worker or a lease.
     pub bare: Spread,
-    /// Ratio of the two medians.
+    /// The median of `millis` divided by the median of `bare`.
     pub ratio: f64,
     /// Number of batches, each in a new session.
     pub batches: usize,
@@ -34,7 +36,7 @@ impl Batches {
     pub(super) fn line(&self) -> ResultLine {
         let Self { millis, bare, ratio, .. } = self;
         let figure = format!(
-            "{:.1} ms (p95 {:.1}), {ratio:.1}× writing them in memory ({:.1} ms)",
+            "{:.1} ms (p95 {:.1}), {ratio:.1}× the time to write them in memory ({:.1} ms)",
             millis.median, millis.p95, bare.median
         );
         ResultLine::new(
@@ -46,7 +48,7 @@ impl Batches {
     }
 }
 
-/// Measures this many batches in a directory.
+/// Measures `batches` batches. The database is in the folder `dir`.
 pub async fn batches(dir: &Path, batches: usize, on_progress: OnProgress<'_>) -> Result<Batches, Error> {
     let file = dir.join("batches.db");
     let engine = Engine::builder().open(&file).await?;
@@ -76,7 +78,8 @@ pub async fn batches(dir: &Path, batches: usize, on_progress: OnProgress<'_>) ->
     Ok(Batches { millis, bare, ratio: millis.median / bare.median, batches: batches.max(1) })
 }
 
-/// Writes the summaries of both slots in memory: `short` after every 20 messages, `long` after 60. Returns their bytes.
+/// Writes the summaries of both slots in memory: for `short` after every 20 messages, for `long` after every 60
+/// messages. Returns the total size of the summaries in bytes.
 fn write_both(messages: &[Message], counter: &Counter) -> usize {
     let slot = |window: usize, slot: &Slot| {
         let mut extracts = Extracts::default();
@@ -89,7 +92,7 @@ fn write_both(messages: &[Message], counter: &Counter) -> usize {
     slot(20, &Slot::short()) + slot(60, &Slot::long())
 }
 
-/// Waits until both summaries are stored.
+/// Waits until the summary of `short` covers message 100 and the summary of `long` covers message 60.
 async fn both_stored(engine: &Engine, session: &Session) -> Result<(), Error> {
     let mut listener = engine.workspace("default").listen();
     loop {

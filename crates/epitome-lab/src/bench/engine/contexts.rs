@@ -1,4 +1,4 @@
-//! Measures contexts of a long session, compared with those of a short one.
+//! Measures how long the engine needs for a context of a long session. The baseline is a context of a short session.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,42 +13,44 @@ use super::{OnProgress, Progress, ResultLine, Spread, messages, remove, thousand
 /// Budget of the contexts, in tokens.
 const BUDGET: u64 = 4_000;
 
-/// Messages in the short session.
+/// Number of messages in the short session.
 const SHORT: u64 = 100;
 
-/// Messages per append.
+/// Maximum number of messages per append.
 const BATCH: u64 = 1_000;
 
-/// Maximum ratio of the long session's median to the short session's.
+/// Maximum ratio of the long session's median to the short session's median.
 const TARGET_RATIO: f64 = 1.5;
 
-/// Maximum median for the long session, in milliseconds.
+/// Maximum median duration for the long session, in milliseconds.
 const TARGET_MILLIS: f64 = 0.5;
 
-/// Contexts of 4,000 tokens, with the default slots and summaries by `local`. Each session is in its own file.
+/// Durations of contexts of 4,000 tokens. Both sessions use the default slots, and the built-in extractive summarizer
+/// `local` writes their summaries. Each session has its own database file.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SessionContexts {
-    /// Messages in the long session.
+    /// Number of messages in the long session.
     pub messages: u64,
-    /// The long session.
+    /// Durations for the long session.
     pub long: ContextTimes,
-    /// A session of 100 messages.
+    /// Durations for a session of 100 messages.
     pub short: ContextTimes,
-    /// Ratio of the long session's median to the short session's, for repeated requests.
+    /// Ratio of the long session's median to the short session's median, for repeated requests (`warm`).
     pub warm_ratio: f64,
-    /// The same ratio with empty caches.
+    /// Ratio of the long session's median to the short session's median, for first requests (`cold`).
     pub cold_ratio: f64,
-    /// The long session's first context after a new summary. The worker has already cached a text that fits the budget, as
-    /// it does for sessions with earlier context requests.
+    /// Durations of the long session's first context after a new summary. Before this request, the worker has already
+    /// cached a summary text that fits the budget. A worker does this if the session had earlier context requests.
     pub renewed: Spread,
 }
 
 /// Durations of a session's contexts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct ContextTimes {
-    /// Repeated requests, without a new summary.
+    /// Durations of repeated requests, without a new summary between the requests.
     pub warm: Spread,
-    /// The first request in a process, which fits the summary's text to the budget and caches it.
+    /// Durations of the first request in a process. This request fits the summary's text to the budget, and caches the
+    /// text.
     pub cold: Spread,
 }
 
@@ -86,7 +88,8 @@ impl SessionContexts {
     }
 }
 
-/// Measures contexts in a directory, `times` of each kind.
+/// Measures contexts of a session with `messages` messages, and of a short session. Requests each kind of context
+/// `times` times. The databases are in the folder `dir`.
 pub async fn contexts(
     dir: &Path,
     messages: u64,
@@ -109,7 +112,7 @@ pub async fn contexts(
             (&long_engine, &long, &mut *long_cold, &mut *long_warm),
             (&short_engine, &short, &mut *short_cold, &mut *short_warm),
         ] {
-            // Clears the cache of rendered summaries, so the next request is cold.
+            // Clears the cache of rendered summaries, so that the next request must render the summary again.
             engine.forget_rendered();
             for durations in [cold, warm] {
                 let started = Instant::now();
@@ -137,7 +140,7 @@ pub async fn contexts(
     })
 }
 
-/// Measures the long session's contexts, each after messages that led to a new summary.
+/// Measures contexts of the long session. Before each context, appends 20 messages and waits for a new summary.
 async fn renewed(
     file: &Path,
     messages: u64,
@@ -161,13 +164,13 @@ async fn renewed(
     Ok(Spread::of(durations))
 }
 
-/// Returns the last message that the newest summary covers.
+/// Returns the number of the last message that a summary covers; 0 if the session has no summary.
 async fn covered(session: &Session) -> Result<Seq, Error> {
     Ok(session.summaries().await?.iter().map(|summary| summary.through).max().unwrap_or(0))
 }
 
-/// Waits until a further summary is stored and no worker is writing, and then 50 ms: an agent takes at least this long
-/// until its next request.
+/// Waits until a summary covers messages after `before`, and until no worker is writing. Then waits another 50 ms,
+/// because an agent needs at least 50 ms until its next request.
 async fn wait_for_summary(engine: &Engine, session: &Session, before: Seq) -> Result<(), Error> {
     let workspace = engine.workspace("default");
     let (mut listener, until) = (workspace.listen(), Instant::now() + Duration::from_secs(10));
@@ -181,7 +184,7 @@ async fn wait_for_summary(engine: &Engine, session: &Session, before: Seq) -> Re
     Ok(())
 }
 
-/// Creates the session `measured` with this many messages and their summaries. Calls `on_appended` with the number of
+/// Creates the session `measured` with `messages` messages and their summaries. Calls `on_appended` with the number of
 /// messages appended so far.
 pub async fn summarized(
     engine: &Engine,

@@ -1,7 +1,9 @@
-//! Measures inline lists: a turn on which nothing is due, and a turn that condenses.
+//! Measures inline lists: message lists that a [`Condenser`] shortens in memory, without a stored session.
 //!
-//! The baseline of a turn is counting its new message, which is always necessary. The difference is the cost of the length
-//! of the list. The baseline of condensing is counting the whole list with the bare tokenizer.
+//! Two kinds of turns are measured: turns that do not condense the list, and turns that condense the list. A turn that
+//! does not condense the list must always count the tokens of its new message, so this counting is its baseline. The
+//! rest of its time is the cost of a long list. The baseline of condensing is counting the whole list with the bare
+//! tokenizer.
 
 use std::time::{Duration, Instant};
 
@@ -14,45 +16,46 @@ use serde::Serialize;
 use super::tokenizer::BareTokenizer;
 use super::{OnProgress, Progress, ResultLine, Spread, messages, thousands};
 
-/// Maximum cost of a turn beyond counting its new message, in milliseconds.
+/// Maximum time of a turn that does not condense, minus the time to count its new message. In milliseconds.
 const TARGET_TURN_MILLIS: f64 = 0.050;
 
-/// Maximum duration of condensing, in milliseconds.
+/// Maximum duration of a turn that condenses, in milliseconds.
 const TARGET_CONDENSING_MILLIS: f64 = 100.0;
 
-/// Measured turns without condensing for each turn that condenses.
+/// Number of measured turns without condensing, per measured turn that condenses.
 const TURNS_PER_CONDENSING: usize = 40;
 
-/// Settings with a trigger that never fires.
+/// Settings with a trigger that no measured list reaches.
 const SETTINGS: &str = r#"{"condense": {"strategy": "amortized", "trigger": "tokens(1000000000)"}}"#;
 
 /// Results for inline lists.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Inline {
-    /// Messages in a list.
+    /// Number of messages in a list.
     pub messages: u64,
     /// Turns of a list that was never condensed.
     pub untouched: InlineTurns,
-    /// Turns of a list that was condensed before: the caller passes the full history, and half of it is sent.
+    /// Turns of a list that was condensed before. The caller passes the full history, and half of the history is sent.
     pub condensed: InlineTurns,
-    /// Turns of two lists that alternate in one condenser.
+    /// Turns of two lists that use the same condenser alternately.
     pub shared: InlineTurns,
-    /// A turn that condenses with `local`, in milliseconds.
+    /// Durations of a turn that condenses the list with the built-in extractive summarizer `local`, in milliseconds.
     pub condensing: Spread,
-    /// A turn that condenses a list which the condenser has never seen, so that all messages are counted as well.
+    /// Durations of a turn that condenses a list that is new to the condenser, in milliseconds. This turn also counts
+    /// the tokens of every message.
     pub unseen: Spread,
-    /// Counting the list with the bare tokenizer.
+    /// Time to count the tokens of the list with the bare tokenizer, in milliseconds.
     pub counting: Spread,
 }
 
-/// Durations of turns on which nothing is due, each with one new message, in milliseconds.
+/// Durations of turns that do not condense the list, in milliseconds. Each turn adds one message to the list.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct InlineTurns {
-    /// The whole turn.
+    /// Durations of the condenser's work on a turn.
     pub turn: Spread,
-    /// Counting its new message.
+    /// Time to count the tokens of the turn's new message.
     pub counting: Spread,
-    /// Difference of the two medians.
+    /// The median of `turn` minus the median of `counting`; at least 0.
     pub beyond: f64,
 }
 
@@ -64,7 +67,7 @@ impl Inline {
             let InlineTurns { turn, counting, beyond } = turns;
             let micros = |millis: f64| millis * 1_000.0;
             let figure = format!(
-                "{:.1} µs more than counting its message ({:.1} µs); p95 {:.1} µs",
+                "{:.1} µs more than counting the new message ({:.1} µs); p95 {:.1} µs",
                 micros(*beyond),
                 micros(counting.median),
                 micros(turn.p95)
@@ -73,7 +76,7 @@ impl Inline {
         };
         let condensing = |kind: &str, spread: &Spread| {
             let figure = format!(
-                "{:.1} ms (p95 {:.1}), {:.1}× counting it ({:.1} ms)",
+                "{:.1} ms (p95 {:.1}), {:.1}× the time to count the list ({:.1} ms)",
                 spread.median,
                 spread.p95,
                 spread.median / self.counting.median,
@@ -91,7 +94,7 @@ impl Inline {
     }
 }
 
-/// Measures `turns` turns of lists with `messages` messages.
+/// Measures inline lists of `messages` messages. Measures `turns` turns per list that do not condense the list.
 pub async fn inline(messages: u64, turns: usize, on_progress: OnProgress<'_>) -> Result<Inline, Error> {
     let turns = turns.max(2);
     let step = |done: usize| on_progress(Progress { stage: "inline lists", done: done as u64, of: 5 });
@@ -130,7 +133,7 @@ fn condenser() -> Result<Condenser, Error> {
     Condenser::builder().window(2_000_000_000).settings(SETTINGS).build()
 }
 
-/// Measures one forced condensation of a list.
+/// Condenses a list, although its trigger is not reached. Returns the duration.
 async fn measure_condensing(condenser: &Condenser, history: &[Message]) -> Result<Duration, Error> {
     let started = Instant::now();
     let ready = condenser.before(Call { force: Some(Press::Gently), ..Call::of(history) }).await;
@@ -142,7 +145,8 @@ async fn measure_condensing(condenser: &Condenser, history: &[Message]) -> Resul
     }
 }
 
-/// Measures turns of `lists` lists that alternate in one condenser. Each turn adds one message.
+/// Measures turns that do not condense their list. One condenser serves `lists` lists alternately, and each turn adds
+/// one message to a list. If `condensed` is set, each list is condensed once before the measured turns.
 async fn measure_turns(
     lists: u64,
     messages: u64,

@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 
 use super::{OnProgress, Progress, ResultLine, messages, remove};
 
-/// Messages per session, appended at once.
+/// Number of messages per session. One append adds all of them.
 const SESSION_MESSAGES: u64 = 1_000;
 
 /// Number of sessions that are summarized and read.
@@ -22,16 +22,16 @@ const TARGET_BYTES: u64 = 150_000_000;
 /// Memory of the process with a large database open, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Memory {
-    /// Messages in the database, in sessions of 1,000.
+    /// Number of messages in the database. Each session has 1,000 messages.
     pub messages: u64,
-    /// Messages per second while it was created, in batches of 1,000, without workers.
+    /// Messages per second while the database was created. Each append had 1,000 messages, and no worker ran.
     pub rows_per_second: f64,
     /// Size of the database file.
     pub database: u64,
-    /// Resident memory after appends, summaries and contexts in some sessions; `None` if the operating system does not
-    /// report it.
+    /// Resident memory of the process after appends, summaries and contexts in some sessions. `None` if the operating
+    /// system does not report the memory.
     pub resident: Option<u64>,
-    /// Peak resident memory of the process.
+    /// Peak resident memory of the process. `None` if the operating system does not report the memory.
     pub peak: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Memory {
         let mb = |bytes: u64| bytes / 1_000_000;
         let figure = match (self.resident, self.peak) {
             (Some(resident), Some(peak)) => format!(
-                "{} MB (peak {}), {:.2}× the database file ({} MB)",
+                "{} MB (peak {} MB), {:.2}× the size of the database file ({} MB)",
                 mb(resident),
                 mb(peak),
                 resident as f64 / self.database.max(1) as f64,
@@ -58,7 +58,7 @@ impl Memory {
     }
 }
 
-/// Creates a database with this many messages, uses it, and measures the memory of the process.
+/// Creates a database with `messages` messages, uses some of its sessions, and measures the memory of the process.
 pub async fn memory(dir: &Path, messages: u64, on_progress: OnProgress<'_>) -> Result<Memory, Error> {
     let file = dir.join("memory.db");
     let started = Instant::now();
@@ -82,8 +82,8 @@ pub async fn memory(dir: &Path, messages: u64, on_progress: OnProgress<'_>) -> R
     Ok(Memory { messages, rows_per_second, database, resident, peak })
 }
 
-/// Creates a database with this many messages, in sessions of 1,000 called `session 0` and so on. Returns the number of
-/// sessions.
+/// Creates a database with `messages` messages. Each session has 1,000 messages. The sessions are named `session 0`,
+/// `session 1` and so on. Returns the number of sessions.
 pub async fn large(file: &Path, messages: u64, on_progress: OnProgress<'_>) -> Result<u64, Error> {
     let engine = Engine::builder().workers(0).open(file).await?;
     let sessions = messages.div_ceil(SESSION_MESSAGES).max(1);
@@ -95,7 +95,7 @@ pub async fn large(file: &Path, messages: u64, on_progress: OnProgress<'_>) -> R
         tasks.spawn(
             async move { session.append(messages::short_messages(n * SESSION_MESSAGES, count)).await },
         );
-        // The engine counts the next batches while one is written.
+        // Several appends run at a time, so the engine counts the tokens of the next batches while it writes a batch.
         while tasks.len() > 3 {
             join_next(&mut tasks).await?;
         }
@@ -118,8 +118,8 @@ async fn join_next(tasks: &mut JoinSet<Result<epitome::Appended, Error>>) -> Res
     }
 }
 
-/// Returns the current and the peak resident memory of a process, in bytes; `None` if the operating system does not report
-/// it.
+/// Returns the current and the peak resident memory of a process, in bytes. Both are `None` if the operating system
+/// does not report them.
 pub fn resident(process: u32) -> (Option<u64>, Option<u64>) {
     // Only Linux has this file.
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();

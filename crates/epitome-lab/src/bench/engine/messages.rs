@@ -1,4 +1,4 @@
-//! Generates the messages of measured sessions. They are short, all different, and contain names.
+//! Generates the messages of the measured sessions. The messages are short, differ from each other, and contain names.
 
 use epitome::rules::message::{Message, Part, Role};
 use serde::Serialize;
@@ -7,7 +7,7 @@ const TOWNS: [&str; 8] = ["Oslo", "Lagos", "Lima", "Pune", "Turin", "Quito", "Bu
 const GOODS: [&str; 7] = ["lamps", "ropes", "pumps", "tiles", "seeds", "books", "bolts"];
 const DAYS: [&str; 5] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday"];
 
-/// Returns the n-th message of a conversation, of about thirty tokens.
+/// Returns the n-th message of a conversation between a user and an assistant. Each message has about thirty tokens.
 pub fn short_message(n: u64) -> Message {
     let (town, goods, day) = (of(&TOWNS, n / 2), of(&GOODS, n / 3), of(&DAYS, n / 5));
     let order = 40_071 + n / 2 * 37;
@@ -23,8 +23,8 @@ pub fn short_message(n: u64) -> Message {
     }
 }
 
-/// Returns the n-th message of an agent with a tool. Four messages are one turn: a question of the user, a tool call, its
-/// result and the reply, of twenty to forty tokens each.
+/// Returns the n-th message of an agent with a tool. Four messages are one turn: the user's question, a tool call, the
+/// call's result, and the agent's reply. Each message has twenty to forty tokens.
 pub fn agent_message(n: u64) -> Message {
     let turn = n / 4;
     let (town, goods, day) = (of(&TOWNS, turn), of(&GOODS, turn / 2), of(&DAYS, turn / 3));
@@ -52,12 +52,12 @@ pub fn agent_message(n: u64) -> Message {
     }
 }
 
-/// Returns `count` messages from number `from` on.
+/// Returns `count` messages of [`short_message`], starting with message number `from`.
 pub fn short_messages(from: u64, count: u64) -> Vec<Message> {
     (from..from.saturating_add(count)).map(short_message).collect()
 }
 
-/// Returns a message as the store's JSON text, for the bare loops that the engine is compared with.
+/// Returns a message as JSON text in the store's format. The bare loops, which are the baselines, insert this text.
 pub(super) fn body_json(message: &Message) -> Result<String, serde_json::Error> {
     #[derive(Serialize)]
     struct Body<'a> {

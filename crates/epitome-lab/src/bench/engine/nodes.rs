@@ -1,4 +1,4 @@
-//! Measures nodes on PostgreSQL, compared with bare statements on the same tables.
+//! Measures nodes: engines that share one PostgreSQL database. The baseline is bare SQL statements on the same tables.
 
 use std::time::{Duration, Instant};
 
@@ -16,96 +16,98 @@ mod workers;
 use bare_sql::{BareClients, in_temporary_database};
 use workers::{lease_delay, summaries_per_second};
 
-/// Number of connections of the engine and of the baseline, and of concurrent appending tasks.
+/// Number of connections that the engine uses, and that the baseline uses. Also the number of tasks that append
+/// concurrently.
 const TASKS: usize = 16;
 
-/// Response time of the model in the comparison of two nodes with one.
+/// Response time of the test model, for comparing two nodes with one node.
 const MODEL_DELAY: Duration = Duration::from_millis(200);
 
-/// Minimum throughput of appends, as a share of bare inserts.
+/// Minimum throughput of appends, as a share of the throughput of bare inserts.
 const TARGET_APPENDS: f64 = 0.7;
-/// Maximum duration of a context, as a multiple of a bare query.
+/// Maximum duration of a context, as a multiple of the duration of a bare query.
 const TARGET_CONTEXTS: f64 = 2.0;
-/// Minimum throughput of two nodes, as a multiple of one node's.
+/// Minimum throughput of two nodes, as a multiple of the throughput of one node.
 const TARGET_TWO_NODES: f64 = 1.7;
-/// Maximum time from a commit to the lease on another node, in milliseconds.
+/// Maximum time from the commit of an append until another node leases the due slot, in milliseconds.
 const TARGET_LEASE_MILLIS: f64 = 50.0;
 
-/// How much to measure.
+/// Sizes of the measurements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeSizes {
-    /// Number of alternating rounds.
+    /// Number of rounds in which the engine and the baseline alternate.
     pub rounds: usize,
-    /// Messages that the engine, and the baseline, append per round.
+    /// Number of messages that the engine appends per round. The baseline inserts the same number.
     pub appends: usize,
-    /// Messages in the session whose contexts are requested.
+    /// Number of messages in the session whose contexts are requested.
     pub long: u64,
     /// Number of contexts.
     pub contexts: usize,
-    /// Number of sessions with a due summary, for one node and then for two.
+    /// Number of sessions with a due summary. One node writes these summaries, and then two nodes do the same work.
     pub sessions: usize,
     /// Number of measured leases.
     pub leases: usize,
 }
 
 impl NodeSizes {
-    /// A run of one to two minutes.
+    /// Returns the sizes for a run of one to two minutes.
     pub fn standard() -> Self {
         Self { rounds: 7, appends: 8_000, long: 10_000, contexts: 500, sessions: 64, leases: 60 }
     }
 
-    /// A short run.
+    /// Returns the sizes for a short run.
     pub fn quick() -> Self {
         Self { rounds: 3, appends: 2_000, long: 2_000, contexts: 100, sessions: 24, leases: 15 }
     }
 }
 
-/// Appends through the engine and bare inserts, in alternating rounds.
+/// Throughput of appends through the engine and of bare inserts, measured in alternating rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NodeAppends {
     /// Messages per second through `Session::append`.
     pub rows_per_second: f64,
     /// Rows per second with bare inserts into the same table.
     pub bare_rows_per_second: f64,
-    /// Median of the rounds' ratios of the first rate to the second.
+    /// The engine's rate divided by the rate of bare inserts. The value is the median of this ratio over all rounds.
     pub ratio: f64,
 }
 
-/// Durations of contexts of 4,000 tokens, in milliseconds. Each is compared with a bare query for the same number of
-/// messages of the same session.
+/// Durations of contexts of 4,000 tokens, in milliseconds. Each context is compared with a bare query that reads the
+/// same number of messages of the same session.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct NodeContexts {
-    /// A session that grows by one message before each context.
+    /// Durations of contexts of one session. The session grows by one message before each context.
     pub growing: Spread,
-    /// The bare queries for these contexts.
+    /// Durations of the bare queries that `growing` is compared with.
     pub query: Spread,
-    /// Ratio of the two medians.
+    /// The median of `growing` divided by the median of `query`.
     pub ratio: f64,
-    /// Sessions that this node reads for the first time.
+    /// Durations of contexts of sessions that the node reads for the first time.
     #[serde(rename = "strange")]
     pub first_read: Spread,
-    /// The bare queries for these contexts, including the query for the session's id.
+    /// Durations of the bare queries that `first_read` is compared with, including the query for the session's id.
     #[serde(rename = "strange_query")]
     pub first_read_query: Spread,
-    /// Ratio of the two medians.
+    /// The median of `first_read` divided by the median of `first_read_query`.
     #[serde(rename = "strange_ratio")]
     pub first_read_ratio: f64,
 }
 
-/// The results of nodes on PostgreSQL.
+/// Results for nodes on PostgreSQL.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Nodes {
-    /// Appends of one message each.
+    /// Throughput of appends of one message each.
     pub appends: NodeAppends,
-    /// Appends of a hundred messages each.
+    /// Throughput of appends of a hundred messages each.
     pub batches: NodeAppends,
-    /// Contexts and bare queries.
+    /// Durations of contexts and of bare queries.
     pub contexts: NodeContexts,
     /// Summaries per second by one node, with a model that takes 200 ms.
     pub one_node: f64,
     /// Summaries per second by two nodes.
     pub two_nodes: f64,
-    /// Time from the commit of an append that made a slot due until another node has the lease, in milliseconds.
+    /// Time until another node leases a slot that has become due, in milliseconds. The time starts at the commit of the
+    /// append that made the slot due.
     #[serde(rename = "heard")]
     pub lease_delay: Spread,
 }
@@ -153,7 +155,7 @@ fn failed(error: impl std::fmt::Display) -> Error {
     Error::Store(StoreError::Failed { reason: error.to_string() })
 }
 
-/// Runs the measurements in temporary databases on the server at this URL.
+/// Runs the measurements in temporary databases on the PostgreSQL server at `url`.
 pub async fn nodes(url: &str, sizes: &NodeSizes, on_progress: OnProgress<'_>) -> Result<Nodes, Error> {
     let (appends, batches, contexts) =
         in_temporary_database(url, async |url| one_node(url, sizes, on_progress).await).await?;
@@ -169,7 +171,7 @@ pub async fn nodes(url: &str, sizes: &NodeSizes, on_progress: OnProgress<'_>) ->
     Ok(Nodes { appends, batches, contexts, one_node, two_nodes, lease_delay })
 }
 
-/// Measures a single node.
+/// Measures a single node: appends of one message, appends of a hundred messages, and contexts.
 async fn one_node(
     url: &str,
     sizes: &NodeSizes,
@@ -208,7 +210,8 @@ async fn compare_appends(
             let bare_rate = bare.round(each, batch).await?;
             (through_engine(engine, each, batch).await?, bare_rate)
         };
-        // The engine updates the search index when no append is waiting. This must not slow down the other side's round.
+        // The engine updates the search index when no append is waiting. This update must not slow down the next
+        // measurement.
         bare.wait_until_indexed().await?;
         if round > 0 {
             ratios.push(engine_rate / bare_rate);
@@ -246,10 +249,11 @@ async fn join_all(tasks: &mut JoinSet<Result<(), Error>>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Number of sessions that the node reads for the first time, and messages in each.
+/// Number of sessions that the second node reads for the first time, and number of messages in each of these sessions.
 const FIRST_READ: (u64, u64) = (100, 500);
 
-/// Measures contexts of a long session that grows by one message each time, and of sessions that another node wrote.
+/// Measures two kinds of contexts: of a long session that grows by one message before each context, and of sessions
+/// that a second node reads for the first time.
 async fn contexts<F: Future<Output = Result<Engine, Error>>>(
     engine: &Engine,
     another: impl Fn() -> F,
@@ -265,7 +269,7 @@ async fn contexts<F: Future<Output = Result<Engine, Error>>>(
         engine.session(format!("first read {n}")).append(messages::short_messages(0, FIRST_READ.1)).await?;
     }
     bare.wait_until_indexed().await?;
-    // Without statistics the planner would choose a bad plan for the query.
+    // Without statistics, PostgreSQL's planner would choose a bad plan for the bare query.
     bare.execute("ANALYZE").await?;
     let (mut growing, mut query) = (Vec::new(), Vec::new());
     for n in 0..sizes.contexts as u64 {

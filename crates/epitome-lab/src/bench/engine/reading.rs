@@ -1,4 +1,4 @@
-//! Measures counting and summarizing, compared with the bare tokenizer on the same texts.
+//! Measures the speed of counting tokens and of summarizing. The baseline is the bare tokenizer on the same texts.
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -13,45 +13,46 @@ use super::spread::median;
 use super::tokenizer::{BareTokenizer, texts};
 use super::{OnProgress, Progress, ResultLine, Spread, messages};
 
-/// Messages per summary, and its maximum tokens: the values of the slot `short`.
+/// Number of messages per summary, and maximum size of a summary in tokens. These are the defaults of the slot `short`.
 const WINDOW: usize = 20;
 const LIMIT: Tokens = 1_000;
 
-/// Minimum speed of counting, as a share of the bare tokenizer's.
+/// Minimum speed of counting, as a share of the bare tokenizer's speed.
 const TARGET_RATIO: f64 = 0.8;
 
-/// Results for the texts of an agent's session, with alternating rounds. Speeds are in megabytes per second. Every ratio is
-/// the median of the rounds' ratios.
+/// Speed of counting and summarizing the messages of an agent's session. Speeds are in megabytes of text per second.
+/// Each round computes the ratios, and each ratio here is the median of all rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct LocalSpeed {
-    /// Messages in the session.
+    /// Number of messages in the session.
     pub messages: u64,
-    /// The bare tokenizer on the texts.
+    /// Speed of the bare tokenizer on the messages' texts.
     pub bare: f64,
-    /// Counting every message, including the overhead per message.
+    /// Speed of counting the tokens of every message, including the tokens that each message adds to its texts.
     pub counting: f64,
-    /// Speed of counting relative to the bare tokenizer's.
+    /// Speed of counting divided by the bare tokenizer's speed.
     pub counting_ratio: f64,
-    /// Reading every message with `local`.
+    /// Speed at which the built-in extractive summarizer `local` reads the messages.
     pub reading: f64,
-    /// Speed of reading relative to the bare tokenizer's.
+    /// Speed of reading divided by the bare tokenizer's speed.
     pub reading_ratio: f64,
-    /// Writing a summary of 1,000 tokens with `local` after every 20 messages, in milliseconds.
+    /// Time in which `local` writes a summary of at most 1,000 tokens, in milliseconds. A summary is written after
+    /// every 20 messages.
     pub writing: Spread,
-    /// The bare tokenizer on these summaries, in milliseconds.
+    /// Time in which the bare tokenizer counts one of these summaries, in milliseconds.
     pub written: Spread,
-    /// Ratio of writing the summaries to counting them.
+    /// Time to write the summaries divided by the time to count the summaries.
     pub writing_ratio: f64,
 }
 
 impl LocalSpeed {
     pub(super) fn lines(&self) -> [ResultLine; 3] {
         let figure = |speed: f64, ratio: f64| {
-            format!("{speed:.0} MB/s, {ratio:.2}× the bare tokenizer ({:.0} MB/s)", self.bare)
+            format!("{speed:.0} MB/s, {ratio:.2}× the speed of the bare tokenizer ({:.0} MB/s)", self.bare)
         };
         let Self { writing, written, writing_ratio, .. } = self;
         let written = format!(
-            "{:.2} ms (p95 {:.2}), {writing_ratio:.0}× counting it ({:.3} ms)",
+            "{:.2} ms (p95 {:.2}), {writing_ratio:.0}× the time to count the summary ({:.3} ms)",
             writing.median, writing.p95, written.median
         );
         let met = self.counting_ratio >= TARGET_RATIO;
@@ -125,11 +126,11 @@ fn timed(work: impl FnOnce() -> u64) -> Duration {
     started.elapsed()
 }
 
-/// Durations of reading a session in windows, as a slot does, with a summary after each.
+/// Durations of summarizing a session in windows of [`WINDOW`] messages. A summary is written after each window.
 struct Summaries {
-    /// Total time for reading.
+    /// Total time for reading all messages.
     read: Duration,
-    /// Time for writing each summary, and for counting it.
+    /// For each summary, the time to write the summary (`write`) and the time to count its tokens (`count`).
     write: Vec<Duration>,
     count: Vec<Duration>,
 }

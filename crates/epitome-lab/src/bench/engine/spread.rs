@@ -16,7 +16,7 @@ pub struct Spread {
 }
 
 impl Spread {
-    /// Computes the distribution.
+    /// Computes the median and the percentiles of `times`. All are 0 if `times` is empty.
     pub fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         let at = |hundredths: usize| {
@@ -27,7 +27,7 @@ impl Spread {
     }
 }
 
-/// Returns the median.
+/// Returns the median of `values`; 0 if `values` is empty.
 pub fn median(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

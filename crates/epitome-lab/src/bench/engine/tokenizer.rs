@@ -1,11 +1,11 @@
-//! The bare tokenizer, the baseline for counting and summarizing. Counting the tokens of a text requires at least one pass
-//! of the tokenizer over it.
+//! The bare tokenizer: the baseline for counting and summarizing. To count the tokens of a text, a tokenizer must read
+//! the text at least once.
 
 use epitome::rules::message::{Content, Message, Part};
 use tiktoken::CoreBpe;
 
-/// The tokenizer that [`epitome::rules::tokens`] uses, on plain texts. It is a separate instance, because a tokenizer caches
-/// pieces, and the engine's cache must not speed up the baseline.
+/// The same tokenizer as in [`epitome::rules::tokens`], without the engine's code around it. This is a separate
+/// instance, because a tokenizer caches pieces of text, and the engine's cache must not speed up the baseline.
 pub(super) struct BareTokenizer(CoreBpe);
 
 impl BareTokenizer {
@@ -13,13 +13,13 @@ impl BareTokenizer {
         Self(tiktoken::encoding::o200k_base())
     }
 
-    /// Returns the tokens of all texts of these messages, without the overhead per message.
+    /// Returns the number of tokens in all texts of these messages, without the tokens that each message adds.
     pub(super) fn count(&self, messages: &[Message]) -> u64 {
         messages.iter().flat_map(texts).map(|text| self.0.count(text) as u64).sum()
     }
 }
 
-/// Returns the counted texts of a message: text parts, names and arguments of calls, results.
+/// Returns the texts of a message that are counted: text parts, tool names, tool arguments, and texts of tool results.
 pub(super) fn texts(message: &Message) -> impl Iterator<Item = &str> {
     message.parts.iter().flat_map(|part| -> Vec<&str> {
         match part {

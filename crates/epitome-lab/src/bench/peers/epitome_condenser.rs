@@ -1,4 +1,4 @@
-//! Plays the peers' history with Epitome's condenser, in the same steps.
+//! Plays the plan with Epitome's condenser, with the same messages and turns as the peers.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{ListCheck, PeerPlan, PeerResult, Spread, TURN};
 use crate::bench::engine::resident;
 
-/// A trigger, in tokens, that is never reached, for turns on which nothing must be due.
+/// A trigger, in tokens, that no list reaches. It is used for lists that must not be condensed.
 const NEVER: u64 = 1_000_000_000;
 
 pub(super) async fn measure(history: &[Message], plan: &PeerPlan) -> Result<PeerResult, Error> {
@@ -38,7 +38,8 @@ pub(super) async fn measure(history: &[Message], plan: &PeerPlan) -> Result<Peer
     })
 }
 
-/// Plays a session from its first message. Returns the durations of its turns and the number of condensations.
+/// Plays a session from its first message. Returns the durations of its turns, and how many times its list was
+/// condensed.
 async fn session(
     history: &[Message],
     plan: &PeerPlan,
@@ -52,7 +53,8 @@ async fn session(
     Ok((turns, player.condensed))
 }
 
-/// Measures turns of a long list on which nothing is due, after an unmeasured first turn.
+/// Measures turns that do not condense the list. The list has `messages` messages before these turns. The first turn is
+/// not measured.
 async fn idle_turns(history: &[Message], messages: u64, plan: &PeerPlan) -> Result<Spread, Error> {
     let mut player = Player::new(NEVER, plan.keep)?;
     player.add(history, 0, messages);
@@ -67,7 +69,7 @@ async fn idle_turns(history: &[Message], messages: u64, plan: &PeerPlan) -> Resu
     Ok(Spread::of(durations))
 }
 
-/// An agent that stores its own message list.
+/// An agent that stores its message list and calls the condenser before each model call.
 struct Player {
     condenser: Condenser,
     list: Vec<Message>,
@@ -89,7 +91,7 @@ impl Player {
         self.list.extend_from_slice(history.get(index(from)..index(from + count)).unwrap_or_default());
     }
 
-    /// Plays a turn. Returns the time that the condenser needed before its two model calls.
+    /// Plays a turn, which has two model calls. Returns the time that the condenser needed before these two calls.
     async fn turn(
         &mut self,
         history: &[Message],

@@ -1,4 +1,4 @@
-//! Runs a peer's process with a timeout, and extracts the error if it fails.
+//! Runs a peer's process with a timeout. If the process fails, returns the last line of its log as the error.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,14 +15,14 @@ use super::PeerOutput;
 /// Maximum size of a peer's output, in bytes.
 const MAX_OUTPUT_BYTES: u64 = 16_000_000;
 
-/// Size of the end of the log that is read, in bytes.
+/// Number of bytes that are read from the end of the log.
 const LOG_END_BYTES: u64 = 16_000;
 
 /// Interval for checking whether the process has ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Runs a peer. Returns its output, or why there is none. The outer result is an error only if the program cannot be
-/// started.
+/// Runs a peer. The inner result is the peer's output, or an error text if the peer failed. The outer result is an
+/// error if the program cannot be started or its files cannot be created.
 pub(super) async fn run(
     program: &Path,
     name: &str,
@@ -32,7 +32,7 @@ pub(super) async fn run(
     let (answer, log) = (folder.join("answer.json"), folder.join("log"));
     let mut command = Command::new(program);
     command.arg(name).arg(folder).current_dir(folder).stdin(Stdio::null());
-    // Files instead of pipes: a grandchild that holds a pipe open would block the reader.
+    // The output goes to files, not to pipes. A child process of the peer could leave a pipe open and block the reader.
     command.stdout(File::create(&answer)?).stderr(File::create(&log)?);
     let status = match wait(&mut command, timeout).await {
         Ok(status) => status,
@@ -51,7 +51,7 @@ pub(super) async fn run(
     })
 }
 
-/// Waits for the process. Returns `None` if it was killed after the timeout.
+/// Starts the process and waits for its end. Kills the process after the timeout, and then returns `None`.
 async fn wait(command: &mut Command, timeout: Duration) -> io::Result<Option<ExitStatus>> {
     let (process, _cleanup) = start(command)?;
     let until = Instant::now() + timeout;
@@ -78,7 +78,7 @@ fn read(answer: &Path) -> Result<PeerOutput, String> {
     serde_json::from_slice(&text).map_err(|error| error.to_string())
 }
 
-/// Returns the last line of the log that is not blank.
+/// Returns the last line of the log that is not blank, as at most 200 printable characters.
 fn last_line(log: &Path) -> Option<String> {
     let mut file = File::open(log).ok()?;
     let bytes = file.metadata().ok()?.len();

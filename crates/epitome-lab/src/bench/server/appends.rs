@@ -1,4 +1,4 @@
-//! Measures durable appends over HTTP, compared with the engine itself.
+//! Measures durable appends over HTTP. The baseline is an engine in this process, without HTTP.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,27 +15,28 @@ use super::child::Child;
 use super::{BenchError, CLIENTS, client};
 use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
-/// Minimum throughput, as a share of the engine's.
+/// Minimum throughput over HTTP, as a share of the engine's throughput.
 const TARGET_RATIO: f64 = 0.5;
 
 /// Maximum 99th percentile of a request's duration, in milliseconds.
 const TARGET_MILLIS: f64 = 25.0;
 
-/// Slots whose triggers never fire, for both sides, because the cost of summaries is not compared. Triggers are still
-/// checked and cursors advanced.
+/// Slots with triggers that no measured session reaches. The server and the engine both use these slots, so that
+/// neither writes summaries. They still check the triggers and update the slots on each append.
 const SLOTS: &str =
     r#"[{"name":"short","trigger":"messages(1000000000)"},{"name":"long","trigger":"messages(1000000000)"}]"#;
 
-/// Durable appends of single messages from 16 clients, each with its own session and connection.
+/// Results for durable appends of single messages. 16 clients append, and each client has its own session and
+/// connection.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct HttpAppends {
     /// Rows per second over HTTP.
     rows_per_second: f64,
     /// Rows per second from 16 tasks in a process with its own engine.
     engine_rows_per_second: f64,
-    /// Median of the rounds' ratios of the first rate to the second.
+    /// The server's rate divided by the engine's rate. The value is the median of this ratio over all rounds.
     ratio: f64,
-    /// Durations of requests, in milliseconds.
+    /// Durations of the HTTP requests, in milliseconds.
     millis: Spread,
     rounds: usize,
 }
@@ -60,7 +61,8 @@ impl HttpAppends {
     }
 }
 
-/// Measures appends in a folder: `rounds` alternating rounds of `rows` rows each.
+/// Measures appends to databases in `folder`. In each of `rounds` rounds, the server and the engine each append `rows`
+/// rows.
 pub(super) async fn appends(
     folder: &Path,
     rounds: usize,
@@ -78,7 +80,7 @@ pub(super) async fn appends(
     for round in 0..=rounds.max(1) {
         on_progress(Progress { stage: "durable appends", done: round as u64, of: rounds as u64 });
         let from = round as u64 * each;
-        // The order alternates, so that neither side always starts with an idle disk.
+        // The order alternates: otherwise either the server or the engine would always start with an idle disk.
         let (over_http, engine_rate) = if round % 2 == 0 {
             let over_http = over_http(&server, from, each).await?;
             engine::wait_until_indexed(&server_file).await?;
@@ -115,7 +117,7 @@ async fn over_http(server: &Child, from: u64, each: u64) -> Result<client::Round
     Ok(client::round(server.address, CLIENTS, Arc::new(requests)).await?)
 }
 
-/// Returns a request that adds the n-th message to a client's session.
+/// Returns a request that appends the n-th message to a client's session.
 pub(super) fn append(client: usize, n: u64) -> Vec<u8> {
     let body = json!({"role": engine::short_message(n).role, "content": text(n)}).to_string();
     client::post(&format!("/v1/sessions/client-{client}/messages"), &body)
@@ -129,7 +131,7 @@ pub(super) fn text(n: u64) -> Option<String> {
     })
 }
 
-/// Returns rows per second.
+/// Appends `each` messages per session through the engine. Returns the rows per second of all sessions together.
 async fn through_engine(engine: &Engine, from: u64, each: u64) -> Result<f64, BenchError> {
     let started = Instant::now();
     let mut tasks = JoinSet::new();

@@ -1,4 +1,4 @@
-//! Starts the measured server: this program, in a child process.
+//! Starts the measured server. The server is this program in a child process.
 
 use std::io::{self, BufRead, BufReader};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::client::{self, Client};
 /// Timeout for the server's start.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A running server. It is killed when this value is dropped, and when this process receives a signal to end.
+/// A running server. The server is killed when this value is dropped, or when a signal ends this program.
 pub(crate) struct Child {
     process: Arc<Mutex<std::process::Child>>,
     pub(crate) address: SocketAddr,
@@ -25,7 +25,8 @@ pub(crate) struct Child {
 }
 
 impl Child {
-    /// Starts `epitome serve` on a database in a folder, isolated from the user's settings.
+    /// Starts `epitome serve` with a database in `folder` and with these `KEY=VALUE` settings. The server does not read
+    /// the user's settings.
     pub(crate) async fn serve(folder: &Path, database: &str, settings: &[String]) -> io::Result<Self> {
         let mut args = vec!["serve".to_owned(), "--listen".to_owned(), "127.0.0.1:0".to_owned()];
         args.extend(["--db".to_owned(), database.to_owned()]);
@@ -35,7 +36,7 @@ impl Child {
         Self::start(folder, args).await
     }
 
-    /// Starts the echo server, which uses no engine.
+    /// Starts the echo server, the baseline for contexts.
     pub(crate) async fn echo(folder: &Path) -> io::Result<Self> {
         Self::start(folder, vec!["bench".to_owned(), "--echo".to_owned()]).await
     }
@@ -82,7 +83,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
-        // Fails if the process has already ended.
+        // Ignores errors: `kill` fails if the process has already ended.
         let _ = process.kill();
         let _ = process.wait();
     }

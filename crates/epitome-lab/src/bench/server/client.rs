@@ -1,7 +1,7 @@
 //! Clients that send requests as fast as the server responds.
 //!
-//! They share the machine with the measured server, so they do as little as possible: one thread for all clients, one reused
-//! connection per client, and only the status and the length of a response are parsed.
+//! The clients share the machine with the measured server, so they do as little work as possible. All clients run on
+//! one thread. Each client reuses one connection. A client parses only the status and the length of a response.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,19 +12,21 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Returns the n-th request (second argument) of a client (first argument); `None` when the client is done.
+/// Function that returns a client's next request. The arguments are the client's number and the request's number, both
+/// counted from 0. Returns `None` when the client is done.
 pub(super) type RequestSource = Arc<dyn Fn(usize, u64) -> Option<Vec<u8>> + Send + Sync>;
 
-/// The results of many requests.
+/// Results of one round of requests.
 #[derive(Debug, Default)]
 pub(super) struct Round {
-    /// Responses per second, of all clients together.
+    /// Responses per second for all clients together.
     pub(super) rate: f64,
     /// Duration of each request.
     pub(super) times: Vec<Duration>,
 }
 
-/// Runs `clients` concurrent clients until all are done. The time starts when all clients are connected.
+/// Runs `clients` concurrent clients until all clients are done. The measured time starts when all clients are
+/// connected.
 pub(super) async fn round(address: SocketAddr, clients: usize, requests: RequestSource) -> io::Result<Round> {
     let all = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
@@ -70,7 +72,7 @@ pub(super) fn post(path: &str, body: &str) -> Vec<u8> {
     format!("POST {path} {head}\r\ncontent-length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// A client with one connection.
+/// An HTTP client with one connection.
 pub(super) struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
@@ -83,7 +85,7 @@ impl Client {
         Ok(Self { stream, buffer: Vec::with_capacity(64 << 10) })
     }
 
-    /// Sends one request. Returns the response body; a status outside 200 to 299 is an error.
+    /// Sends one request. Returns the response body. Returns an error if the status is not from 200 to 299.
     pub(super) async fn send(&mut self, request: &[u8]) -> io::Result<&[u8]> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
@@ -126,7 +128,7 @@ struct Head {
 }
 
 impl Head {
-    /// Parses the head. Returns `None` until it has arrived completely.
+    /// Parses the head of a response. Returns `None` until the complete head has arrived.
     fn of(read: &[u8]) -> io::Result<Option<Self>> {
         let Some(end) = read.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
         let text = std::str::from_utf8(read.get(..end).unwrap_or_default()).unwrap_or_default();

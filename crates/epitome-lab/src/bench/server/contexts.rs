@@ -1,8 +1,8 @@
-//! Measures contexts over HTTP, compared with the same server without an engine.
+//! Measures contexts over HTTP. The baseline is the echo server, which uses no engine.
 //!
-//! There are two baselines: echoing the same number of bytes, and only sending them, which is faster. There are two kinds of
-//! requests: the same request repeated while nothing changes, and a different request each time, so that no response is
-//! cached.
+//! The echo server has two routes. One route echoes a request body with as many bytes as the context. The other route
+//! sends the same number of prepared bytes, which is faster. Contexts are requested in two ways: the same request is
+//! repeated while nothing changes, or each request is different, so that no response is cached.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,36 +16,37 @@ use super::client::{self, Client};
 use super::{BenchError, CLIENTS};
 use crate::bench::engine::{self, OnProgress, Progress, ResultLine, Spread, median};
 
-/// Minimum throughput, as a share of the echo server's.
+/// Minimum throughput of repeated requests, as a share of the echo server's throughput.
 const TARGET_RATIO: f64 = 0.4;
 
-/// Budgets of the contexts, in tokens; `None` requests no budget.
+/// Budgets of the contexts, in tokens. `None` is a request without a budget.
 const BUDGETS: [Option<u64>; 3] = [Some(4_000), Some(16_000), None];
 
-/// Results for contexts of a summarized session, with one budget and a number of concurrent clients.
+/// Results for contexts of a summarized session, with one budget and one number of concurrent clients.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct HttpContexts {
-    /// Messages in the session.
+    /// Number of messages in the session.
     messages: u64,
-    /// The budget; `None` if the request sets none.
+    /// The budget in tokens; `None` if the request has no budget.
     tokens: Option<u64>,
     clients: usize,
-    /// Whether each request was different, so that its context had to be computed. Otherwise the same request was repeated.
+    /// Whether each request was different, so that the server had to compute the context. If false, the same request
+    /// was repeated.
     #[serde(rename = "anew")]
     computed: bool,
     /// Size of the response, in bytes.
     bytes: usize,
-    /// Responses per second.
+    /// Contexts per second.
     per_second: f64,
-    /// Responses per second of the server without an engine, echoing the same number of bytes.
+    /// Responses per second of the echo server, when it echoes a body with the same number of bytes.
     echo_per_second: f64,
-    /// Median of the rounds' ratios of `per_second` to `echo_per_second`.
+    /// `per_second` divided by `echo_per_second`. The value is the median of this ratio over all rounds.
     ratio: f64,
-    /// Responses per second of the server without an engine, only sending the same number of prepared bytes.
+    /// Responses per second of the echo server, when it only sends the same number of prepared bytes.
     sent_per_second: f64,
-    /// Median of the rounds' ratios of `per_second` to `sent_per_second`.
+    /// `per_second` divided by `sent_per_second`. The value is the median of this ratio over all rounds.
     sent_ratio: f64,
-    /// Durations of requests, in milliseconds.
+    /// Durations of the context requests, in milliseconds.
     millis: Spread,
 }
 
@@ -57,7 +58,7 @@ impl HttpContexts {
         let kind = if self.computed { "computed each time" } else { "repeated" };
         let name = format!("context of {budget}, {} messages, {clients}, {kind}", self.messages);
         let figure = format!(
-            "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2}× an echo ({:.0}/s), {:.2}× sending only ({:.0}/s)",
+            "{:.0}/s (p99 {:.2} ms) of {:.1} kB, {:.2}× the echo rate ({:.0}/s), {:.2}× the send rate ({:.0}/s)",
             self.per_second,
             self.millis.p99,
             self.bytes as f64 / 1e3,
@@ -73,7 +74,8 @@ impl HttpContexts {
     }
 }
 
-/// Measures contexts of a session with `messages` messages: `rounds` alternating rounds of `each` requests.
+/// Measures contexts of a session with `messages` messages. In each of `rounds` rounds, the server and both routes of
+/// the echo server get `each` requests.
 pub(super) async fn contexts(
     folder: &Path,
     messages: u64,
@@ -133,7 +135,7 @@ pub(super) async fn contexts(
     Ok(all)
 }
 
-/// Generates the requests.
+/// Generates the context requests.
 #[derive(Clone)]
 struct ContextRequests {
     tokens: Option<u64>,
@@ -144,7 +146,8 @@ struct ContextRequests {
 impl ContextRequests {
     fn next(&self) -> Vec<u8> {
         let tokens = self.tokens.map_or(String::new(), |tokens| format!("tokens={tokens}&"));
-        // No author in the session has this name. So the context is the same, but the response is not cached.
+        // No author in the session has the name `n0`, `n1` and so on. So the context is the same, but the response is
+        // not cached.
         let assistant = match self.computed {
             true => format!("assistant=n{}", self.count.fetch_add(1, Ordering::Relaxed)),
             false => String::new(),
@@ -153,7 +156,7 @@ impl ContextRequests {
     }
 }
 
-/// Sends `times` requests in total.
+/// Sends `times` requests in total, divided among `clients` concurrent clients.
 async fn repeat(
     server: &Child,
     clients: usize,

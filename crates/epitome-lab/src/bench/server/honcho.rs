@@ -1,8 +1,8 @@
-//! Measures Honcho's routes as its clients use them: single messages from many clients, and contexts of a summarized
-//! session, both while summaries are written.
+//! Measures Honcho's routes the way Honcho's clients use these routes. Many clients append single messages while
+//! summaries are written. One client requests contexts of a summarized session.
 //!
-//! For comparison: Honcho 3.0.12 on a similar machine handled 33 to 51 appends per second with 16 clients, and 70 to 120
-//! contexts per second with one client.
+//! For comparison: Honcho 3.0.12 on a similar machine handled 33 to 51 appends per second with 16 clients, and 70 to
+//! 120 contexts per second with one client.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -23,24 +23,27 @@ const TARGET_APPENDS: f64 = 60.0 * 51.0;
 /// Minimum contexts per second: 50 times Honcho's best result.
 const TARGET_CONTEXTS: f64 = 50.0 * 120.0;
 
-/// Messages in the session whose contexts are requested. All except the last few are summarized.
+/// Number of messages in the session whose contexts are requested. All messages except the last few are summarized.
 const MESSAGES: u64 = 1_010;
 
-/// The results.
+/// Results for Honcho's routes.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Honcho {
-    /// Messages per second from 16 clients, each in its own session.
+    /// Messages per second from 16 clients. Each client appends to its own session.
     appends_per_second: f64,
-    /// Durations of these requests, in milliseconds.
+    /// Durations of the appends to own sessions, in milliseconds.
     append_millis: Spread,
-    /// Messages per second from 16 clients in one session.
+    /// Messages per second from 16 clients. All clients append to the same session.
     appends_to_one_per_second: f64,
-    /// Contexts of 4,000 tokens per second for one client, while nothing changes.
+    /// Contexts per second for one client that repeats its request. A context has at most 4,000 tokens.
     contexts_per_second: f64,
+    /// Durations of the repeated context requests, in milliseconds.
     context_millis: Spread,
-    /// The same, each directly after an append.
+    /// Contexts per second for one client that appends a message before each context request. The time of the append
+    /// does not count.
     #[serde(rename = "contexts_anew_per_second")]
     contexts_after_append_per_second: f64,
+    /// Durations of the context requests after an append, in milliseconds.
     #[serde(rename = "context_anew_millis")]
     context_after_append_millis: Spread,
     rounds: usize,
@@ -81,7 +84,8 @@ impl Honcho {
     }
 }
 
-/// Measures in a folder: `rounds` rounds of `appends` appends and `contexts` contexts.
+/// Measures Honcho's routes in `rounds` rounds. A round has `appends` appends to own sessions, `appends` appends to one
+/// session, `contexts` repeated contexts, and a tenth as many contexts after an append.
 pub(super) async fn honcho(
     folder: &Path,
     rounds: usize,
@@ -134,7 +138,7 @@ pub(super) async fn honcho(
 
 const SESSIONS: &str = "/v3/workspaces/bench/sessions";
 
-/// Returns a request that adds a message, in the format of Honcho's clients.
+/// Returns a request that appends the n-th message to a session, in the format of Honcho's clients.
 fn append(session: &str, client: usize, n: u64) -> Vec<u8> {
     let message = json!({"peer_id": format!("peer-{client}"), "content": text(n)});
     client::post(&format!("{SESSIONS}/{session}/messages"), &json!({"messages": [message]}).to_string())
@@ -144,7 +148,7 @@ fn context() -> Vec<u8> {
     client::get(&format!("{SESSIONS}/long/context?summary=true&limit_to_session=false&tokens=4000"))
 }
 
-/// Fills the session whose contexts are requested, and waits for its summaries.
+/// Appends [`MESSAGES`] messages to the session whose contexts are requested, and waits for its summaries.
 async fn long_session(server: &Child) -> Result<(), BenchError> {
     let mut client = Client::connect(server.address).await?;
     for from in (0..MESSAGES).step_by(100) {
@@ -157,7 +161,8 @@ async fn long_session(server: &Child) -> Result<(), BenchError> {
     wait_for_summaries(server).await
 }
 
-/// Waits until no summary is due, because contexts are normally not requested during a thousand appends per second.
+/// Waits until no summary is due and no summary is being written. Clients normally do not request contexts while
+/// thousands of messages are appended per second.
 async fn wait_for_summaries(server: &Child) -> Result<(), BenchError> {
     let mut client = Client::connect(server.address).await?;
     let request = client::get("/v3/workspaces/bench/queue/status");

@@ -17,8 +17,8 @@ const TARGET_MILLIS: f64 = 500.0;
 /// Maximum peak memory, in bytes: 100 MB.
 const TARGET_BYTES: u64 = 100_000_000;
 
-/// Maximum number of messages in the database for the load test. A larger database needs more memory, because all of its
-/// unsummarized sessions are due at once, and the server caches parts of each session that is read.
+/// Maximum number of messages in the database for the load test. With a larger database, the server needs more memory:
+/// all sessions without summaries are due at once, and the server caches parts of each session that is read.
 const MAX_LOAD_MESSAGES: u64 = 100_000;
 
 /// Number of server starts.
@@ -27,19 +27,19 @@ const STARTS: usize = 5;
 /// Results for a server on a large database.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Large {
-    /// Messages in the database.
+    /// Number of messages in the database for the startup measurement.
     messages: u64,
     /// Time from the start of the process until the server reports that it is ready, in milliseconds.
     ready: Spread,
-    /// Duration of the load in seconds: 16 clients append and read while summaries are written.
+    /// Duration of the load test, in seconds. In this test, 16 clients append and read while summaries are written.
     seconds: u64,
-    /// Requests per second under this load.
+    /// Requests per second in the load test.
     requests_per_second: f64,
-    /// Durations of these requests, in milliseconds.
+    /// Durations of the requests in the load test, in milliseconds.
     millis: Spread,
-    /// Resident memory after the load, in bytes; `None` if the operating system does not report it.
+    /// Resident memory after the load test, in bytes. `None` if the operating system does not report the memory.
     resident: Option<u64>,
-    /// Peak resident memory, in bytes.
+    /// Peak resident memory, in bytes. `None` if the operating system does not report the memory.
     peak: Option<u64>,
 }
 
@@ -47,7 +47,7 @@ impl Large {
     pub(super) fn lines(&self) -> [ResultLine; 2] {
         let mb = |bytes: u64| bytes / 1_000_000;
         let memory = match (self.resident, self.peak) {
-            (Some(resident), Some(peak)) => format!("{} MB (peak {})", mb(resident), mb(peak)),
+            (Some(resident), Some(peak)) => format!("{} MB (peak {} MB)", mb(resident), mb(peak)),
             _ => "not reported by this system".to_owned(),
         };
         let Self { messages, seconds, requests_per_second: rate, .. } = self;
@@ -71,7 +71,8 @@ impl Large {
     }
 }
 
-/// Creates a database with `messages` messages and starts servers on it. Then creates a smaller database for the load test.
+/// Creates a database with `messages` messages, and measures how long servers need to start on this database. Then
+/// creates a database of at most [`MAX_LOAD_MESSAGES`] messages, and runs the load test on the second database.
 pub(super) async fn large(
     folder: &Path,
     messages: u64,
@@ -100,8 +101,9 @@ pub(super) async fn large(
     Ok(Large { messages, ready, seconds, requests_per_second: load.rate, millis, resident, peak })
 }
 
-/// Returns the n-th request of a client. Of ten requests, eight append, one reads a context of the client's own session, and
-/// one reads messages or a context of an old session. Each client reads different old sessions.
+/// Returns the n-th request of a client in the load test. Of ten requests, eight append a message, one requests a
+/// context of the client's own session, and one requests messages or a context of an old session. Different clients
+/// read different old sessions.
 fn mixed(client: usize, n: u64, sessions: u64) -> Vec<u8> {
     let old = (client as u64 * 7_919 + n) % sessions.max(1);
     match (n % 10, n / 10 % 4) {

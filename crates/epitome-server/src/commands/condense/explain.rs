@@ -6,7 +6,7 @@ use super::super::prelude::*;
 use crate::condensing::CondenseRequest;
 use crate::show::clipped;
 
-/// Of many consecutive messages with the same reason, only the first 5 and the last 3 are shown.
+/// If many consecutive messages have the same reason, only the first 5 and the last 3 messages are shown.
 const SHOWN_FIRST: usize = 5;
 const SHOWN_LAST: usize = 3;
 

@@ -1,10 +1,10 @@
 //! Imports recorded conversations into a workspace.
 //!
-//! Reads the files twice. The first pass checks all lines and writes nothing, so that an invalid line at the end does not
-//! leave a half-finished import. The second pass adds the messages batch by batch. If a session already has messages, the
-//! file must begin with the same messages, and only the messages after them are added. So running the same command again
-//! resumes an interrupted import, adds the new lines of a file, and never adds a message twice. The import stores no
-//! position of its own.
+//! The import reads the files twice. The first pass checks all lines and writes nothing, so that an invalid line at the
+//! end does not leave a half-finished import. The second pass adds the messages batch by batch. If a session already
+//! has messages, the file must begin with the same messages, and only the messages after them are added. The same
+//! command can therefore be run again: it resumes an interrupted import, adds the new lines of a file, and never adds a
+//! message twice. The import does not store how far it has come.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
@@ -26,14 +26,14 @@ use epitome_terminal::failure::Failure;
 const BATCH: u64 = 1_000;
 const BATCH_BYTES: u64 = 4 << 20;
 
-/// Maximum size in bytes of a conversation's fields other than its messages. They are stored in the session's metadata,
-/// which has a limit, so larger fields are not stored.
+/// Maximum size, in bytes, of the fields that a conversation has in addition to its messages. These fields are stored
+/// in the session's metadata, which has a limit, so larger fields are not stored.
 const MAX_FIELDS_BYTES: usize = 48 << 10;
 
 /// Number of stored messages that are read at a time for the comparison.
 const COMPARE_PAGE: usize = 500;
 
-/// Maximum number of problems that are printed. The others are only counted.
+/// Maximum number of problems that are printed. Further problems are only counted.
 pub(super) const MAX_PROBLEMS: usize = 20;
 
 /// A file to read, and its name in error messages.
@@ -58,7 +58,8 @@ pub(super) struct ImportPlan {
 pub(super) struct PassProgress {
     /// Bytes read in this pass.
     pub(super) bytes: Arc<AtomicU64>,
-    /// Messages checked in the first pass; messages added or already stored in the second.
+    /// In the first pass, the number of messages checked. In the second pass, the number of messages added or already
+    /// stored.
     pub(super) messages: AtomicU64,
 }
 
@@ -66,7 +67,7 @@ pub(super) struct PassProgress {
 #[derive(Debug, Default)]
 pub(super) struct Checked {
     pub(super) messages: u64,
-    /// Number of messages and lines that cannot be imported. `problems` describes the first [`MAX_PROBLEMS`] of them.
+    /// Number of messages and lines that cannot be imported. `problems` describes the first [`MAX_PROBLEMS`] of these.
     pub(super) bad: u64,
     pub(super) problems: Vec<String>,
 }
@@ -86,7 +87,7 @@ pub(super) struct Imported {
     pub(super) session: String,
     /// Number of messages added.
     pub(super) added: u64,
-    /// Number of the file's messages that the session already had before the import.
+    /// Number of the file's messages that the session had before the import.
     pub(super) already_stored: u64,
 }
 
@@ -110,7 +111,7 @@ impl Imported {
 }
 
 impl ImportPlan {
-    /// Reads and checks all files. Blocks, so the caller runs it on a thread of its own.
+    /// Reads and checks all files. This function blocks, so the caller runs it on a thread of its own.
     pub(super) fn check(&self, pass: &PassProgress) -> Result<Checked, Failure> {
         let mut checked = Checked::default();
         let mut sessions: HashMap<String, FilePosition> = HashMap::new();
@@ -122,8 +123,8 @@ impl ImportPlan {
                             checked.bad(&at, "a session's name has 1 to 512 bytes and no control characters");
                         } else if let Some(before) = sessions.get(&name) {
                             checked.bad(&at, &format!(
-                                "the session `{name}` occurs a second time; it first began at {before}; put its messages together, or import the \
-                                 two files separately"
+                                "the session `{name}` occurs a second time, after {before}; put all messages of \
+                                 this session together, or import the two files separately"
                             ));
                         }
                         sessions.insert(name, at);
@@ -153,8 +154,9 @@ impl ImportPlan {
             .map_err(|error| read_error(file, &error))
     }
 
-    /// Adds all messages to the workspace. Returns the result of each session, also after a failure. Skips lines that cannot
-    /// be imported; `left_out` is their number, which [`ImportPlan::check`] has counted. Blocks, as `check` does.
+    /// Adds all messages to the workspace. Returns the result of each session, even after a failure. Skips lines that
+    /// cannot be imported. `left_out` is the number of such lines, which [`ImportPlan::check`] has counted. This
+    /// function blocks, so the caller runs it on a thread of its own.
     pub(super) fn import(
         &self,
         workspace: &Workspace,
@@ -199,7 +201,8 @@ impl ImportPlan {
                     RecordingItem::Message { at, .. } | RecordingItem::Bad { at, .. } => {
                         let changed = || {
                             Failure::Failed(format!(
-                                "{at}: the file changed during the import; run the same command when the file is complete"
+                                "{at}: the file changed during the import; run the same command when the file \
+                                 is complete"
                             ))
                         };
                         left_out = left_out.checked_sub(1).ok_or_else(changed)?;
@@ -241,14 +244,15 @@ impl NewMessage {
 struct SessionImport {
     session: Session,
     imported: Imported,
-    /// Messages that the session had before the import and that are not compared yet. They are read page by page.
+    /// Messages that the session had before the import and that are not compared yet. The store returns them page by
+    /// page.
     stored: VecDeque<Message>,
     /// The last message that was read into `stored`.
     read: Seq,
     /// The session's newest message, as last read.
     head: Seq,
     append: bool,
-    /// Messages to add with the next write. `bytes` is their size.
+    /// Messages to add with the next write. `bytes` is the size of these messages.
     batch: Vec<NewMessage>,
     bytes: u64,
 }
@@ -272,7 +276,7 @@ impl SessionImport {
         Ok(Self { session, imported, stored, read, head, append, batch: Vec::new(), bytes: 0 })
     }
 
-    /// Adds a message to the batch. Writes the batch to the store first, if it would become too large.
+    /// Adds a message to the batch. If the batch would become too large, writes the batch to the store first.
     fn add(&mut self, new: NewMessage, plan: &ImportPlan, pass: &PassProgress) -> Result<(), Failure> {
         let size = new.message.bytes();
         // Half of the limit, because a stored message is a little larger than its content.
@@ -310,8 +314,8 @@ impl SessionImport {
                     self.imported.added += added;
                     break;
                 }
-                // Another process has appended messages since the last read. They may be the same messages, so they are
-                // compared too.
+                // Another process has appended messages since the last read. These may be the same messages, so they
+                // are compared too.
                 Err(epitome::Error::Conflict(_)) => self.head = self.session.info().await?.messages,
                 Err(error) => return Err(error.into()),
             }
@@ -319,22 +323,22 @@ impl SessionImport {
         Ok(())
     }
 
-    /// Removes from `messages` those that the session already has.
+    /// Removes the messages that the session already has from `messages`.
     async fn compare(&mut self, messages: &mut VecDeque<NewMessage>) -> Result<(), Failure> {
         while let Some(new) = messages.front() {
             let Some(stored) = self.next_stored().await? else { return Ok(()) };
             if is_same(&stored, &new.message) {
                 messages.pop_front();
             } else if let Some(rest) = new.without(&stored).filter(|_| stored.seq == self.head) {
-                // The session has only the first part of this reply: an earlier import read the recording before the reply was
-                // complete.
+                // The session has only the first part of this reply, because an earlier import read the recording
+                // before the reply was complete.
                 messages.pop_front();
                 messages.push_front(rest);
             } else {
                 let (at, session, seq) = (&new.at, &self.imported.session, stored.seq);
                 return Err(Failure::Failed(format!(
-                    "{at}: message {seq} of the session \"{session}\" is different; import the file under another name with \
-                     --session NAME, or append all its messages with --append"
+                    "{at}: message {seq} of the session \"{session}\" is different; import the file under another \
+                     name with --session NAME, or append all messages of the file with --append"
                 )));
             }
             self.imported.already_stored += 1;

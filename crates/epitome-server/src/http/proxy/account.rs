@@ -1,4 +1,5 @@
-//! Records the usage of a proxied request: what the provider counted, and what condensing saved by that count.
+//! Records the usage of a proxied request: the provider's token counts, and what condensing saved according to these
+//! counts.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,32 +22,33 @@ const FLUSH_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of sums that wait to be written.
 const MAX_PENDING: usize = 4_096;
 
-/// Maximum number of conversations whose last request is cached.
+/// Maximum number of conversations whose state is cached.
 const MAX_CONVERSATIONS: usize = 8_192;
 
-/// The conversation a request belongs to.
+/// The conversation that a request belongs to, and the sizes of the request.
 #[derive(Clone)]
 pub(super) struct Conversation {
     pub(super) dialect: Dialect,
     /// The requested model.
     pub(super) model: String,
-    /// The caller, and whether in shadow mode: different callers may use the same name for a conversation.
+    /// The caller's id, with a byte for shadow mode. Different callers may use the same name for their conversations.
     pub(super) caller: Arc<[u8]>,
     /// The conversation's name, or the id that the server assigned.
     pub(super) id: Arc<str>,
     pub(super) turn: Turn,
-    /// Tokens of the original request, and of the shorter one; scaled to the provider's counts if there were any.
+    /// Tokens of the original request (`full`) and of the shortened request (`short`). If the provider has reported
+    /// token counts, both numbers are scaled to the provider's counts.
     pub(super) full: Tokens,
     pub(super) short: Tokens,
     /// Whether this request was condensed further, and did not only reuse the previous cut.
     pub(super) newly_condensed: bool,
-    /// Whether the request is sent unchanged anyway.
+    /// Whether the request is in shadow mode: it is sent unchanged even if a shorter request was computed.
     pub(super) shadow: bool,
     /// State of the conversation before this request.
     pub(super) before: ConversationState,
 }
 
-/// What to record for one request.
+/// The data to record for one request.
 pub(super) struct UsageRecord {
     pub(super) app: Arc<App>,
     pub(super) workspace: Workspace,
@@ -56,21 +58,22 @@ pub(super) struct UsageRecord {
     pub(super) price: Option<Price>,
 }
 
-/// Cached state of a conversation, to compute what the provider's prompt cache would have contained.
+/// Cached state of a conversation. The savings depend on this state, because they depend on what the provider's prompt
+/// cache would have contained.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ConversationState {
     /// Whether a reply showed that the provider caches prompts.
     cached: bool,
-    /// Tokens of the last request, original and as shortened.
+    /// Tokens of the last request: in its original form (`full`) and in its shortened form (`short`).
     full: Tokens,
     short: Tokens,
-    /// What was saved so far, in tokens and in millionths of the currency.
+    /// The savings so far, in tokens and in millionths of the currency.
     pub(super) saved: Tokens,
     pub(super) saved_cost: i64,
 }
 
 impl UsageRecord {
-    /// Records the result when the response has ended, completely or not.
+    /// Records the result when the response has ended. `complete_body` says whether the response ended completely.
     pub(super) fn close(self, reply: &ReplyOutcome, complete_body: bool) {
         let conversation = &self.conversation;
         let complete = reply.complete && complete_body;
@@ -81,7 +84,7 @@ impl UsageRecord {
         }
         let too_long = reply.error.as_ref().and_then(TooLong::from_error);
         if let Some(too_long) = too_long.filter(|_| !conversation.shadow) {
-            // Too late for this response, but the next request will be shorter.
+            // The request cannot be repeated, because its response has begun. The next request will be shorter.
             conversation.turn.too_long(too_long.limit.filter(|limit| *limit >= MIN_LIMIT));
         }
         let pending = &self.app.proxy.usage;
@@ -133,7 +136,7 @@ async fn flush_later(app: Arc<App>) {
     }
 }
 
-/// Estimates what the provider would have counted for the shorter list.
+/// Estimates the number of tokens that the provider would have counted for the shorter list.
 fn proportional(input: Tokens, conversation: &Conversation) -> Tokens {
     let part = u128::from(input) * u128::from(conversation.short) / u128::from(conversation.full.max(1));
     Tokens::try_from(part).unwrap_or(Tokens::MAX)
@@ -142,7 +145,7 @@ fn proportional(input: Tokens, conversation: &Conversation) -> Tokens {
 /// Sums that are not written yet, and the cached state of conversations.
 pub(super) struct PendingUsage {
     sums: Mutex<HashMap<UsageKey, ProxyUsage>>,
-    /// If a conversation is evicted, its reported savings start at zero again.
+    /// If a conversation is evicted, its reported savings begin at zero again.
     states: Cache<ConversationKey, ConversationState>,
 }
 
@@ -152,10 +155,10 @@ impl Default for PendingUsage {
     }
 }
 
-/// Workspace, model, and whether in shadow mode.
+/// The workspace, the model, and whether the requests are in shadow mode.
 type UsageKey = (Arc<str>, String, bool);
 
-/// Workspace, caller, and conversation.
+/// The workspace, the caller and the conversation.
 type ConversationKey = (Arc<str>, Arc<[u8]>, Arc<str>);
 
 fn state_key(workspace: &str, conversation: &Conversation) -> ConversationKey {
@@ -172,8 +175,8 @@ impl PendingUsage {
         self.states.get(&state_key(workspace, conversation)).unwrap_or_default()
     }
 
-    /// Adds to the sum of the workspace and model. Returns whether no sum was waiting before. `again` marks usage that could
-    /// not be written: it is dropped if too many sums are waiting.
+    /// Adds the usage to the sum of its workspace and model. Returns whether no sum was waiting before. `again` says
+    /// that an earlier attempt to write this usage failed. Such usage is dropped if [`MAX_PENDING`] sums are waiting.
     fn add(&self, workspace: &str, usage: ProxyUsage, again: bool) -> bool {
         let mut sums = self.sums();
         let (was_empty, has_room) = (sums.is_empty(), sums.len() < MAX_PENDING);
@@ -186,7 +189,8 @@ impl PendingUsage {
         was_empty
     }
 
-    /// Writes all sums to the store. Returns false if some could not be written; these wait for the next attempt.
+    /// Writes all sums to the store. Returns false if some sums could not be written. These sums wait for the next
+    /// attempt.
     pub(super) async fn flush(&self, app: &App) -> bool {
         let sums = std::mem::take(&mut *self.sums());
         let mut by_workspace: HashMap<Arc<str>, Vec<ProxyUsage>> = HashMap::new();

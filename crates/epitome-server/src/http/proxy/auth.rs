@@ -1,7 +1,8 @@
 //! Authorizes proxied requests and identifies the caller.
 //!
-//! `authorization` and `x-api-key` contain the provider's key here, and are forwarded. Epitome's key is in `x-epitome-key`.
-//! Callers with different provider keys never share the state of a conversation, even within one workspace.
+//! In a proxied request, the headers `authorization` and `x-api-key` contain the provider's key, and are forwarded. The
+//! header `x-epitome-key` contains Epitome's key. Callers with different provider keys never share the state of a
+//! conversation, even within one workspace.
 
 use epitome::Workspace;
 use epitome::key::Rights;
@@ -27,7 +28,7 @@ pub(super) struct AuthorizedCaller {
 /// Checks Epitome's key, selects the workspace, and takes a permit.
 pub(super) async fn authorize(app: &App, headers: &HeaderMap) -> Result<AuthorizedCaller, Problem> {
     let sent = single_header(headers, KEY_HEADER, || unauthorized("x-epitome-key: expected one key"))?;
-    // A header that is not text contains no valid key.
+    // If the header is not text, it contains no valid key.
     let sent = sent.map(|key| key.to_str().unwrap_or_default().trim());
     let required =
         "a key of this server is required: send `x-epitome-key: epk_...` and the provider's own key";
@@ -36,8 +37,9 @@ pub(super) async fn authorize(app: &App, headers: &HeaderMap) -> Result<Authoriz
     let key = key.await?;
     let has_our_key = |name| headers.get_all(name).iter().any(|value| is_epitome_key(value.as_bytes()));
     if provider_key_headers().into_iter().any(has_our_key) {
-        // Forwarding it would reveal it to the provider.
-        let detail = "a key of this server is in the header of the provider's key; not forwarded: send it in x-epitome-key";
+        // Forwarding the header would reveal this server's key to the provider.
+        let detail = "the header of the provider's key contains a key of this server, so the request was not \
+                      forwarded; send the key of this server in x-epitome-key";
         return Err(unauthorized(detail));
     }
     let name = workspace(headers, key, Rights::Write)?;

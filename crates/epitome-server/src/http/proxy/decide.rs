@@ -1,7 +1,7 @@
 //! Decides what to send: the request unchanged, or with a shorter message list.
 //!
-//! Nothing here can stop a request. It is forwarded unchanged if it cannot be read, must not be changed, or if anything
-//! fails.
+//! No fault in this module stops a request. The request is forwarded unchanged if it cannot be read, if it must not be
+//! changed, or if anything fails.
 
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,17 +27,18 @@ use crate::condensing::remote_history_notice;
 /// Header with which a client can name the conversation.
 const SESSION_HEADER: &str = "x-epitome-session";
 
-/// Header that switches condensing off, or to shadow mode, for one request.
+/// Header that disables condensing, or enables shadow mode, for one request.
 const MODE_HEADER: &str = "x-epitome";
 
-/// Maximum size of a body, in bytes, that is processed directly. For a small body, moving it to another thread would take
-/// longer.
+/// Maximum size of a body, in bytes, that is processed without `block_in_place`. For such a small body,
+/// `block_in_place` would take longer than the processing.
 const MAX_INLINE_BYTES: usize = 128 << 10;
 
-/// Longest time that a request waits for this decision, for example while the store does not answer.
+/// Longest time that a request waits for the decision, for example while the store does not answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Maximum length of a model's name, in bytes. Caches use the name as a key, so callers must not control their size.
+/// Maximum length of a model's name, in bytes. Caches use the name as a key, so without a limit callers could fill the
+/// memory.
 const MAX_MODEL_BYTES: usize = 512;
 
 /// The options that a request sets in Epitome's headers.
@@ -79,30 +80,31 @@ impl ProxyOptions {
 /// What was done with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It was shortened.
+    /// The request was shortened.
     Condensed,
-    /// Nothing was due.
+    /// Condensing was not due.
     Untouched,
-    /// It was forwarded unchanged, because it could not be read or must not be changed.
+    /// The request was forwarded unchanged, because it could not be read or must not be changed.
     Passed,
-    /// It was forwarded unchanged, because the client switched condensing off.
+    /// The request was forwarded unchanged, because the client disabled condensing.
     Off,
-    /// It was forwarded unchanged, in shadow mode.
+    /// The request was forwarded unchanged, in shadow mode.
     Shadow,
-    /// The provider reported it as too long, and it was sent again, shorter.
+    /// The provider reported the request as too long, and a shorter request was sent.
     Retried,
 }
 
-/// What to send, and what to report.
+/// The decision about a request: the body to send, and the report.
 #[derive(Clone)]
 pub(super) struct Decision {
-    /// The changed body; none if it is sent unchanged.
+    /// The changed body. None if the body is sent unchanged.
     pub(super) text: Option<Bytes>,
     pub(super) outcome: Outcome,
     pub(super) report: Report,
-    /// The conversation, if it was identified.
+    /// The request's conversation, if it was identified.
     pub(super) conversation: Option<Conversation>,
-    /// The caller's own model, if it writes the summary. Available until the request has ended.
+    /// The caller's own model, if this model writes the summary. The summarizer can use the model until the request
+    /// ends.
     pub(super) caller_model: Option<Arc<ModelLoan>>,
 }
 
@@ -125,14 +127,14 @@ impl Decision {
         self.outcome == Outcome::Shadow
     }
 
-    /// Whether this is smaller than what was sent before, in bytes and in tokens.
+    /// Whether this request is smaller than the request that was sent before, in bytes and in tokens.
     pub(super) fn is_smaller_than(&self, before: &Self, bytes: usize, bytes_before: usize) -> bool {
         let sizes = self.conversation.as_ref().zip(before.conversation.as_ref());
         bytes < bytes_before && sizes.is_some_and(|(now, then)| now.short < then.short)
     }
 }
 
-/// Decides what to send. `harder` is set if the provider reported the first attempt as too long.
+/// Decides what to send. `harder` is true if the provider reported the first attempt as too long.
 pub(super) async fn decide(
     request: &ProxiedRequest,
     options: &ProxyOptions,
@@ -141,14 +143,14 @@ pub(super) async fn decide(
 ) -> Decision {
     static FAULTS: std::sync::LazyLock<LogLimiter> = std::sync::LazyLock::new(LogLimiter::default);
     if options.mode == Mode::Off {
-        // Unchanged, except that Epitome's flags are removed if they can be found.
+        // The request stays unchanged, except that Epitome's flags are removed if they can be found.
         return Decision {
             text: without_flags(options.dialect, bytes),
             ..Decision::without_change(Outcome::Off, "off")
         };
     }
     let large = bytes.len() > MAX_INLINE_BYTES;
-    // Limits the work in parallel: more at once would not be faster.
+    // Limits the number of large bodies that are processed at the same time, because more would not be faster.
     let _turn = if large { request.app.permits.contexts.acquire().await.ok() } else { None };
     let work = catching_panics(large, try_decide(request, options, bytes, harder));
     let fault = match tokio::time::timeout(TIMEOUT, work).await {
@@ -166,7 +168,8 @@ pub(super) async fn decide(
     decision
 }
 
-/// Returns the request without Epitome's flags, if it contains any: a provider refuses fields that it does not recognise.
+/// Returns the request without Epitome's flags, because a provider refuses fields that it does not recognise. Returns
+/// None if the request contains no flags.
 fn without_flags(dialect: Dialect, bytes: &Bytes) -> Option<Bytes> {
     let text = text(bytes).filter(|text| text.contains("epitome"))?;
     let read = || Body::read(text, Some(dialect)).ok().map(|body| body.without_own_fields());
@@ -254,8 +257,8 @@ async fn try_decide(
 /// The work panicked.
 struct Panicked;
 
-/// Runs the work and catches panics, so that a fault cannot stop the request. If the body is large, each step runs where it
-/// does not block other requests.
+/// Runs the work and catches panics, so that a fault cannot stop the request. `large` makes each step run where it does
+/// not block other requests.
 async fn catching_panics<T>(large: bool, work: impl Future<Output = T>) -> Result<T, Panicked> {
     let mut work = pin!(work);
     poll_fn(|context| {
@@ -271,13 +274,14 @@ async fn catching_panics<T>(large: bool, work: impl Future<Output = T>) -> Resul
     .await
 }
 
-/// Maximum number of cached condensers. Limited because callers name the models.
+/// Maximum number of cached condensers. The number is limited because callers choose the names of the models.
 const MAX_CONDENSERS: usize = 1_024;
 
-/// Cache of condensers, each with the settings it was built from. When the settings change, it is built again.
+/// Cache of condensers. Each condenser is stored with the settings from which it was built. If the settings change, the
+/// condenser is built again.
 pub(super) struct Condensers(Cache<CondenserKey, (Arc<Settings>, Condenser)>);
 
-/// Workspace, model, and whether in shadow mode.
+/// The workspace, the model, and whether the requests are in shadow mode.
 type CondenserKey = (Arc<str>, String, bool);
 
 impl Default for Condensers {
@@ -287,7 +291,7 @@ impl Default for Condensers {
 }
 
 impl Condensers {
-    /// Returns the condenser for requests of this workspace, with these settings, to this model.
+    /// Returns the condenser for a workspace's requests to a model, with these settings.
     pub(super) async fn get_or_build(
         &self,
         workspace: &Workspace,
@@ -299,7 +303,8 @@ impl Condensers {
         if self.0.get(&key).is_some_and(|(built_from, _)| !Arc::ptr_eq(&built_from, &settings)) {
             self.0.remove(&key);
         }
-        // A condenser holds the state of conversations, so concurrent requests must share one: it is built only once.
+        // A condenser contains the state of conversations, so concurrent requests must share one condenser. The cache
+        // therefore builds the condenser only once.
         let condenser = self.0.get_or_insert_async(&key, async {
             let condenser = Self::build(workspace, model, shadow).await?;
             Ok::<_, Error>((settings, condenser))
@@ -309,7 +314,8 @@ impl Condensers {
 
     async fn build(workspace: &Workspace, model: &str, shadow: bool) -> Result<Condenser, Error> {
         let mut builder = workspace.condenser().await?;
-        // No request waits for a summary here. Shadow mode uses the built-in summarizer, so that it costs nothing.
+        // No proxied request waits for a summary. Shadow mode uses the built-in summarizer, so that shadow mode costs
+        // nothing.
         let condense = if shadow { json!({"wait": false, "model": "local"}) } else { json!({"wait": false}) };
         builder = builder.settings(Patch::from_value(json!({"condense": condense})).map_err(Error::from)?);
         if !model.is_empty() {

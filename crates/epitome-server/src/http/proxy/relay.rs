@@ -14,10 +14,11 @@ use super::super::permits::Permit;
 use super::super::prelude::*;
 use super::account::UsageRecord;
 
-/// What a request holds until its response is sent: its permit, the mark on its connection, and the caller's model.
+/// The objects that a request needs until its response is sent: its permit, the mark that its connection is in use, and
+/// the loan of the caller's model.
 pub(super) type RequestPermits = (Permit, Option<InProgress>, Option<Arc<ModelLoan>>);
 
-/// The body of a response. If it is dropped before its end, the connection to the provider is closed.
+/// The body of a response. If the body is dropped before its end, the connection to the provider is closed.
 pub(super) struct Relay {
     body: Body,
     silence: Duration,
@@ -28,7 +29,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    /// Wraps a response. `permits` is released only when all of the response is sent.
+    /// Wraps a response. `permits` are released only when the whole response is sent.
     pub(super) fn new(
         body: Body,
         headers: &HeaderMap,
@@ -37,7 +38,7 @@ impl Relay {
         permits: RequestPermits,
     ) -> Self {
         let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
-        // A compressed response cannot be read for token counts.
+        // The token counts in a compressed response cannot be read.
         let plain =
             text(header::CONTENT_ENCODING).is_none_or(|coding| coding.eq_ignore_ascii_case("identity"));
         let content_type = text(header::CONTENT_TYPE).filter(|_| plain);
@@ -46,7 +47,7 @@ impl Relay {
         Self { body, silence, deadline: Box::pin(sleep(silence)), usage, _permits: permits }
     }
 
-    /// Records the usage, once.
+    /// Records the usage. Only the first call has an effect.
     fn end(&mut self, complete: bool) {
         if let Some((listener, record)) = self.usage.take() {
             record.close(&listener.finish(), complete);
@@ -74,7 +75,7 @@ impl http_body::Body for Relay {
                         if let (Some((listener, _)), Some(data)) = (&mut this.usage, frame.data_ref()) {
                             listener.push(data);
                         }
-                        // With a declared length, the body is not polled again after the last chunk.
+                        // If the response declares its length, the body is not polled again after the last chunk.
                         if this.body.is_end_stream() {
                             this.end(true);
                         }
@@ -101,7 +102,7 @@ impl http_body::Body for Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        // The client has disconnected, or the response was empty.
+        // Records the usage if the client has disconnected, or if the response was empty.
         self.end(false);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes the headers that report what was done, and renders errors of this server in the provider's format, so that the
+//! Writes the headers that report what was done. Renders errors of this server in the provider's format, so that the
 //! provider's client understands them.
 
 use axum::http::HeaderName;
@@ -13,7 +13,7 @@ use super::decide::Decision;
 /// Header that says in one word what was done.
 pub(super) const OUTCOME_HEADER: HeaderName = HeaderName::from_static("x-epitome");
 
-/// Value of that header in responses of this server, not of the provider.
+/// Value of [`OUTCOME_HEADER`] in a response that comes from this server and not from the provider.
 pub(super) const REFUSED: &str = "refused";
 
 impl Decision {
@@ -24,10 +24,10 @@ impl Decision {
             Some(Conversation { id, full, short, before, .. }) => json!({
                 // The conversation that the request was assigned to.
                 "run": &**id,
-                // Number of tokens saved in this request; in shadow mode, that would have been saved.
+                // Number of tokens that condensing saved in this request, or in shadow mode would have saved.
                 "saved": full.saturating_sub(*short),
-                // What earlier requests of this conversation saved, by the provider's counts. The cost is in the price
-                // table's currency; 0 without prices.
+                // The savings of earlier requests of this conversation, by the provider's counts. The cost is in the
+                // currency of the price table. Without a price, it is 0.
                 "so_far": {"saved": before.saved, "saved_cost": Money::millionths(before.saved_cost).get()},
             }),
         };
@@ -52,7 +52,7 @@ pub(super) fn error_response(dialect: Dialect, problem: Problem, id: &str) -> Re
     if problem.close_connection {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    // The log reads the problem from the extensions.
+    // The code that writes the log reads the problem from the response's extensions.
     response.extensions_mut().insert(problem);
     response
 }

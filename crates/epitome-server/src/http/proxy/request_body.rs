@@ -1,4 +1,4 @@
-//! Reads request bodies: completely if memory is free; otherwise streams them to the upstream.
+//! Reads request bodies completely if memory is free. Otherwise streams them to the upstream.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,11 +14,11 @@ use super::super::permits::Permit;
 use super::super::prelude::*;
 use super::upstream::timed_out;
 
-/// How long a request waits for memory. Without memory it is forwarded unread, so it is not shortened, and the provider may
-/// refuse it as too long.
+/// How long a request waits for memory. If no memory becomes free, the request is forwarded unread. Such a request is
+/// not shortened, and the provider may refuse it as too long.
 const MEMORY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// A body, or the beginning of one.
+/// A complete body, or the beginning of a body.
 pub(super) enum ReceivedBody {
     Complete(BufferedBody),
     Partial {
@@ -39,15 +39,16 @@ pub(super) struct BufferedBody {
 }
 
 impl BufferedBody {
-    /// Reduces the reservation to what stays in memory: the body, for a second attempt, and what is sent instead. Responses
-    /// may take long to begin.
+    /// Reduces the reservation to the data that stays in memory until the response begins, which may take long: the
+    /// received body, for a second attempt, and the changed body that is sent. `sent` is the size of the changed body
+    /// in bytes.
     pub(super) fn shrink_reservation(&mut self, sent: usize, app: &App, workspace: &Arc<str>) {
         self.memory.clear();
         let needed = self.bytes.len().saturating_add(sent);
         self.memory.extend(app.permits.proxy_memory.reserve(workspace, needed));
     }
 
-    /// Releases the body and its memory after it was sent.
+    /// Releases the body and the memory reserved for it, when no further attempt needs the body.
     pub(super) fn release(&mut self) {
         self.bytes = Bytes::new();
         self.memory.clear();
@@ -67,7 +68,7 @@ pub(super) async fn receive(
         return part(Bytes::new(), body, "too_large");
     }
     let declared = length.and_then(|length| usize::try_from(length).ok());
-    // The body is in memory up to three times: as received, as messages, and as sent.
+    // The body is in memory up to three times: as received, as parsed messages, and as sent.
     let factor = 3;
     let (mut memory, pool) = (Vec::new(), &app.permits.proxy_memory);
     if let Some(declared) = declared {
@@ -111,7 +112,8 @@ pub(super) fn upload(first: Bytes, rest: Body, silence: Duration) -> (reqwest::B
     (reqwest::Body::wrap(StreamBody::new(SyncStream::new(chunks))), progress)
 }
 
-/// Waits until the response begins: while the request is still being uploaded, and then for `silence`.
+/// Waits until the response begins. Fails if, for the duration `silence`, no chunk of the request is uploaded and the
+/// response does not begin.
 pub(super) async fn await_response<T>(
     sending: impl Future<Output = Result<T, Problem>>,
     silence: Duration,

@@ -1,9 +1,10 @@
-//! Logs proxied requests as they are sent, one line each, so that their cost can be measured (`--log-requests`).
+//! Logs proxied requests in the form in which they are sent, so that their cost can be measured (`--log-requests`).
 //!
-//! A line is `{"run", "messages"}`: the conversation, and its message list with the tokens of each message. Fields that the
-//! model reads before the list (tools, a system prompt) come first, as separate messages. A message of several blocks
-//! becomes several messages. Cache marks are left out, because the model does not read them. Calls of a summarizer are lines
-//! with `"summarizer": true`. The file contains the full conversations, so only its owner can read it.
+//! Each request is one line, `{"run", "messages"}`: the conversation, and its message list with the tokens of each
+//! message. Fields that the model reads before the list (tools, a system prompt) come first, as separate messages. A
+//! message of several blocks becomes several messages. Cache marks are left out, because the model does not read them.
+//! Each call of a summarizer is a line of its own, with `"summarizer": true`. Only the file's owner can read the file,
+//! because it contains the full conversations.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
@@ -25,7 +26,7 @@ use crate::failure::Failure;
 /// Maximum size of the write queue, in KiB.
 const MAX_QUEUED_KIB: usize = 64 << 10;
 
-/// Longest time that a request waits for space in the queue. Then it is not logged.
+/// Longest time that a request waits for space in the queue. After this time, the request is not logged.
 const ENQUEUE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Longest time that a shutdown waits until the queue is written.
@@ -34,7 +35,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(60);
 /// Maximum number of messages whose token counts are cached.
 const MAX_CACHED_COUNTS: usize = 100_000;
 
-/// The log file's queue; a thread writes the file.
+/// The queue of the log. A separate thread writes the queued entries to the file.
 pub(crate) struct RequestsLog {
     entries: Sender<Entry>,
     space: Arc<Semaphore>,
@@ -47,7 +48,7 @@ struct Entry {
     dialect: Dialect,
     text: Bytes,
     spent: Vec<ModelCall>,
-    /// Space in the queue.
+    /// The space that this entry uses in the queue.
     _permit: OwnedSemaphorePermit,
 }
 
@@ -71,14 +72,14 @@ impl RequestsLog {
         Ok(Self { entries, space: Arc::new(Semaphore::new(MAX_QUEUED_KIB)), dropped: LogLimiter::default() })
     }
 
-    /// Queues a request as it is sent.
+    /// Queues a request in the form in which it is sent.
     pub(super) async fn write(&self, options: &ProxyOptions, decision: &Decision, text: &Bytes) {
-        // A request that is larger than the queue takes all of it.
+        // A request that is larger than the queue uses the whole space of the queue.
         let kib = u32::try_from((text.len() / 1_024 + 1).min(MAX_QUEUED_KIB)).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.space).acquire_many_owned(kib);
         let Ok(Ok(permit)) = tokio::time::timeout(ENQUEUE_TIMEOUT, permit).await else {
             if let Some(dropped) = self.dropped.record() {
-                tracing::warn!(dropped, "requests were not logged: --log-requests cannot keep up");
+                tracing::warn!(dropped, "requests were not logged: --log-requests writes too slowly");
             }
             return;
         };
@@ -90,16 +91,16 @@ impl RequestsLog {
             spent: decision.report.spent.clone(),
             _permit: permit,
         };
-        // Cannot fail: the thread reads as long as this sender exists.
+        // Sending cannot fail, because the thread reads as long as this sender exists.
         let _ = self.entries.send(entry);
     }
 
-    /// Waits until the queue is written: each entry releases its space then.
+    /// Waits until the queue is written. Each entry releases its space when it is written, so then all space is free.
     pub(super) async fn flush(&self) {
         let all = u32::try_from(MAX_QUEUED_KIB).unwrap_or(u32::MAX);
         let space = self.space.acquire_many(all);
         if !matches!(tokio::time::timeout(FLUSH_TIMEOUT, space).await, Ok(Ok(_))) {
-            tracing::warn!("the last requests may not be logged: --log-requests cannot keep up");
+            tracing::warn!("the last requests may not be logged: --log-requests writes too slowly");
         }
     }
 }
@@ -125,7 +126,7 @@ fn lines(entry: &Entry, counts: &mut TokenCounts) -> String {
     let Some(messages) = messages(entry, counts) else { return String::new() };
     let run = entry.run.clone().unwrap_or_else(|| conversation_hash(&messages));
     let mut out = String::new();
-    // Leaves out `local`, which costs nothing.
+    // Leaves out calls of `local`, which cost nothing.
     for spent in entry.spent.iter().filter(|spent| spent.model != Local::NAME) {
         let line = json!({
             "run": run, "summarizer": true, "output_tokens": spent.output,
@@ -185,7 +186,7 @@ fn split_blocks(mut message: Value) -> Vec<Value> {
     content.into_iter().map(one).collect()
 }
 
-/// Removes cache marks: they move between requests, and the model does not read them.
+/// Removes cache marks, because they move between requests, and the model does not read them.
 fn remove_cache_marks(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -197,7 +198,7 @@ fn remove_cache_marks(value: &mut Value) {
     }
 }
 
-/// Cache of the messages' token counts: most messages are sent again in every request.
+/// Cache of the messages' token counts. Most messages are sent again in every request, so their counts are reused.
 struct TokenCounts {
     counter: Counter,
     cached: Cache<blake3::Hash, u64>,
@@ -215,7 +216,7 @@ impl TokenCounts {
         count
     }
 
-    /// Counts the tokens of a message. Parses it if possible, so that images are not counted as text.
+    /// Counts the tokens of a message. Parses the message if possible, so that images are not counted as text.
     fn count(&self, dialect: Dialect, message: &Value, text: &str) -> u64 {
         if message["role"] == "tools" {
             return self.counter.tools(message["content"].as_array().map_or(&[][..], Vec::as_slice));

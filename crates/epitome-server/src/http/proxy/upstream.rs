@@ -14,10 +14,13 @@ use super::super::prelude::*;
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Idle timeouts of the connection pool, and its maximum size per host. Without TLS the timeout is short: a new connection
-/// is cheap, and many self-hosted servers close idle connections after five seconds, possibly while a request is on its way.
+/// How long the connection pool keeps an idle connection open.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long the connection pool keeps an idle connection without TLS open. The timeout is short because many
+/// self-hosted servers close idle connections after five seconds, possibly while a request is on its way. A new
+/// connection without TLS is cheap.
 const IDLE_TIMEOUT_WITHOUT_TLS: Duration = Duration::from_secs(4);
+/// Maximum number of idle connections per host.
 const MAX_IDLE_PER_HOST: usize = 64;
 
 /// Headers that apply to one connection only and are not forwarded.
@@ -40,12 +43,14 @@ pub(super) type Reply = Response<Body>;
 
 /// A provider to which requests are forwarded.
 pub(super) struct Upstream {
-    /// First segment of its paths on this server.
+    /// Name of the provider. It is the first segment of the provider's paths on this server.
     pub(super) provider: &'static str,
     base: String,
-    /// Created on first use, because most servers use only one or two providers. None if the system has no certificates.
+    /// Created on first use, because most servers use only one or two providers. None if the client cannot be created,
+    /// for example because the system has no certificates.
     client: OnceLock<Option<Client>>,
-    /// The provider's formats, each with its lender of callers' keys. Errors are written in the first format.
+    /// The provider's formats. Each format has a `Lender`, which creates models that use a caller's key. Errors of this
+    /// server are written in the first format.
     formats: Vec<(Dialect, OnceLock<Option<Lender>>)>,
 }
 
@@ -70,7 +75,7 @@ impl Upstream {
         self.formats.iter().map(|(dialect, _)| *dialect)
     }
 
-    /// Returns the upstream URL of a path; none if the path would leave the upstream's base path.
+    /// Returns the upstream URL of a path. Returns None if the path would leave the upstream's base path.
     pub(super) fn url(&self, rest: &str) -> Option<Url> {
         let url = Url::parse(&format!("{}{rest}", self.base)).ok()?;
         let root = Url::parse(&format!("{}/v1", self.base)).ok()?;
@@ -78,7 +83,7 @@ impl Upstream {
         ((within.is_empty() || within.starts_with('/')) && url.origin() == root.origin()).then_some(url)
     }
 
-    /// Returns the caller's requested model, used with the caller's own key.
+    /// Returns the model that the caller requested. The model uses the caller's own key.
     pub(super) fn caller_model(
         &self,
         dialect: Dialect,
@@ -105,7 +110,7 @@ impl Upstream {
                 builder = builder.no_proxy();
             }
             if url.scheme() == "http" {
-                // Without TLS no certificates are needed.
+                // Connections without TLS need no certificates.
                 builder = builder.tls_certs_only([]).pool_idle_timeout(IDLE_TIMEOUT_WITHOUT_TLS);
             }
             builder.build().ok()
@@ -168,8 +173,8 @@ fn is_loopback(host: &str) -> bool {
     bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-/// Returns a request's headers for the upstream. If the proxy reads the response for
-/// usage, it requests it uncompressed.
+/// Returns a request's headers for the upstream. If the proxy reads the usage from the response, it requests an
+/// uncompressed response.
 pub(super) fn forwarded_headers(headers: &HeaderMap, reads_usage: bool) -> HeaderMap {
     let mut forwarded = end_to_end_headers(headers);
     for name in [header::HOST, header::CONTENT_LENGTH, header::EXPECT] {
@@ -181,7 +186,7 @@ pub(super) fn forwarded_headers(headers: &HeaderMap, reads_usage: bool) -> Heade
     forwarded
 }
 
-/// Returns headers without those of one connection and without Epitome's own.
+/// Returns the headers without Epitome's own headers, and without the headers that apply to one connection only.
 pub(super) fn end_to_end_headers(headers: &HeaderMap) -> HeaderMap {
     let named: Vec<HeaderName> = headers
         .get_all(header::CONNECTION)

@@ -1,5 +1,5 @@
-//! Summaries that are written in the background between two calls: begun early, inserted when due, and used as the base
-//! of the next summary if they are late.
+//! Summaries that are written in the background between two calls. Such a summary is started early and inserted when a
+//! condensation is due. A summary that is not ready in time becomes the base of the model's next summary.
 
 use std::mem::take;
 use std::sync::{Arc, Mutex};
@@ -17,27 +17,31 @@ use crate::lock::lock;
 use crate::model::ModelError;
 use crate::named_model::ModelChoice;
 
-/// The progress of a conversation's next summary between two calls. In the idle state, every part is `None`. The parts
-/// change independently: a fallback can be in use while the model's own summary is being written, also in a
-/// conversation for which condensing was stopped.
+/// The progress of a conversation's next summary. In the idle state, every field is `None`. The fields change
+/// independently. For example, a fallback summary can be in use while the model still writes its own summary. In the
+/// diagram, a conversation can be in the state `Stopped` and in another state at the same time.
 ///
 /// ```text
-///   Idle ── begun ──▶ Background ── due too early ──▶ Fallback     any ── two without effect ──▶ Stopped
-///     ◀── inserted ──┘    ◀───── inserted ─────────────┘               ◀── one with effect ────────┘
+///   Idle       ── a summary is started ───────────────▶ Background
+///   Background ── the summary is inserted ────────────▶ Idle
+///   Background ── due before the summary is ready ────▶ Fallback
+///   Fallback   ── a summary of the model is inserted ─▶ Idle
+///   any state  ── two condensations did not help ─────▶ Stopped
+///   Stopped    ── one condensation helped ────────────▶ not stopped
 /// ```
 #[derive(Default)]
 pub(super) struct Progress {
     /// The summary that is being written in the background.
     pub(super) background: Option<BackgroundSummary>,
-    /// What the model has not read yet, while a fallback is in use.
+    /// The messages that the model has not read yet. `None` if no fallback summary is in use.
     pub(super) unread: Option<UnreadMessages>,
-    /// Size of the request at which condensing was stopped because it did not help by the provider's count. No summary
-    /// is begun in advance until condensing helps again.
+    /// Set if condensing was stopped because it did not help. Contains the size of the request at that time, in the
+    /// provider's tokens. While this is set, no summary is started in advance.
     pub(super) stopped_at: Option<Tokens>,
 }
 
-/// While a fallback is in use: the last summary that the model wrote itself, and the positions of the messages that it
-/// has not read since.
+/// The state while a fallback summary is in use. It contains the last summary that the model wrote itself, and the
+/// positions and tokens of the messages that the model has not read since.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub(in crate::condenser) struct UnreadMessages {
     pub(super) prior: Option<String>,
@@ -47,7 +51,8 @@ pub(in crate::condenser) struct UnreadMessages {
 }
 
 impl Progress {
-    /// Records that `local` wrote a fallback instead of the model, so that the model has not read these messages yet.
+    /// Records a fallback summary by `local`. `more` are the messages that this summary covers and that the model has
+    /// not read yet.
     pub(super) fn fallback(&mut self, more: UnreadMessages) {
         match &mut self.unread {
             None => self.unread = Some(more),
@@ -58,8 +63,8 @@ impl Progress {
         }
     }
 
-    /// Stores the model's own summary, which came after `local` had written a fallback, as the base of the next
-    /// summary. Returns false if no fallback is in use any more.
+    /// Stores a summary of the model that was finished after `local` had written a fallback summary. The model's next
+    /// summary is based on the stored summary. Returns false if no fallback summary is in use any more.
     pub(super) fn use_as_base(&mut self, text: &str, read: &[Seq]) -> bool {
         let Some(unread) = &mut self.unread else { return false };
         unread.prior = Some(text.to_owned());
@@ -72,9 +77,9 @@ impl Progress {
 pub(in crate::condenser) struct BackgroundSummary {
     pub(in crate::condenser) plan: Box<CondensePlan>,
     pub(in crate::condenser) result: ResultCell,
-    /// The channel closes when the task has ended, in any way.
+    /// The channel closes when the task ends: with a summary, with an error, or because it was aborted.
     pub(in crate::condenser) ended: watch::Receiver<()>,
-    /// Whether the model is lent, so that the loan may end at any time.
+    /// Whether a caller lends the model. The loan may end at any time, which ends the task.
     pub(in crate::condenser) lent: bool,
     /// Size in bytes of the messages that the task owns.
     pub(in crate::condenser) bytes: usize,
@@ -82,11 +87,12 @@ pub(in crate::condenser) struct BackgroundSummary {
     pub(in crate::condenser) _task: AbortOnDrop<()>,
 }
 
-/// The shared cell into which a task puts its result.
+/// The shared cell in which a task stores its result.
 pub(in crate::condenser) type ResultCell = Arc<Mutex<Option<SummaryOutcome>>>;
 
 impl BackgroundSummary {
-    /// Returns the result, if the task has ended.
+    /// Takes the result out of the cell. If the task ended without a result, returns an error as the result. Returns
+    /// `None` if the task is still running.
     pub(super) fn outcome(&self) -> Option<SummaryOutcome> {
         let outcome = lock(&self.result).take();
         outcome.or_else(|| {
@@ -107,19 +113,19 @@ impl BackgroundSummary {
         self.has_ended() && lock(&self.result).as_ref().is_none_or(|outcome| outcome.written.is_err())
     }
 
-    /// Returns whether the loan of the model ended before it answered, which does not count as a failure.
+    /// Returns whether the loan ended before the model answered. This does not count as a failure of the model.
     pub(super) fn was_cancelled(&self) -> bool {
         self.lent && self.has_ended() && lock(&self.result).is_none()
     }
 }
 
-/// After the loan of a model ended too early, the model is called again when the list has grown by one part in this
-/// many (10 %).
+/// Sets when a lent model is called again after its loan ended too early: when the list has grown by its size divided
+/// by this number, which is 10 %.
 const LOAN_RETRY_GROWTH: Tokens = 10;
 
 impl Conversation {
-    /// Inserts the prepared summary, if it is finished and makes the list smaller. A failure that just happened is
-    /// handled on the next turn.
+    /// Inserts the summary that was written in the background, if it is finished and makes the list smaller. If the
+    /// summary failed after `check_background` was called, the next turn handles the failure.
     pub(super) fn insert_prepared(&mut self, input: &DecisionInput<'_>) -> Option<Report> {
         let is_ready =
             |background: &mut BackgroundSummary| background.has_ended() && !background.has_failed();
@@ -135,19 +141,20 @@ impl Conversation {
         None
     }
 
-    /// Handles a summary that came after a fallback was inserted: the next summary is based on it, not on the fallback.
+    /// Handles a summary of the model that was finished after a fallback summary was inserted. The model's next summary
+    /// is based on this late summary, not on the fallback summary.
     fn use_as_base(&mut self, written: &WrittenSummary, read: &[Seq]) {
         if self.progress.use_as_base(&written.text, read) {
             self.pauses.succeeded();
         }
     }
 
-    /// Checks on the summary in progress although nothing is due. A failure starts a pause, and a summary that came too
-    /// late is stored as the base of the next one.
+    /// Checks the summary in progress at the start of every turn. If the summary failed, starts a pause of the model.
+    /// If the summary was finished too late, stores it as the base of the model's next summary.
     pub(super) fn check_background(&mut self, rules: &Rules) {
         if self.progress.background.take_if(|background| background.was_cancelled()).is_some() {
-            // The caller that lent the model paid for a call without a summary. The call is repeated later, but not on
-            // every turn.
+            // The caller that lent the model paid for a call that produced no summary. To limit this cost, the call is
+            // not repeated on every turn.
             let tokens = self.list.tokens();
             self.pauses.prepare_at = Some(tokens.saturating_add(tokens / LOAN_RETRY_GROWTH));
         }
@@ -164,7 +171,8 @@ impl Conversation {
         }
     }
 
-    /// Returns the job for a summary in advance, if one is worthwhile.
+    /// Returns the job for a summary that is written in advance. Returns `None` if the list would not be condensed, or
+    /// would be condensed without a summary.
     pub(super) fn background_job(&mut self, input: &DecisionInput<'_>) -> Option<SummaryJob> {
         let DecisionInput { call, rules, facts } = input;
         let facts = RequestFacts { force: Some(Press::Gently), ..*facts };
@@ -180,8 +188,9 @@ impl Conversation {
         }
     }
 
-    /// Returns whether a summary may be written in advance. Not for `local`: it writes immediately when something is
-    /// due, and then covers all messages that leave. In advance, it would cover fewer.
+    /// Returns whether a summary may be written in advance. `local` never writes in advance, because it is fast enough
+    /// to write when a condensation is due. At that time its summary covers all messages that leave the list; in
+    /// advance it would cover fewer messages.
     pub(super) fn may_prepare(&self, counted: Tokens, rules: &Rules) -> bool {
         rules.has_next_call
             && !rules.local
@@ -192,23 +201,26 @@ impl Conversation {
             && rules.policy.strategy.summarizes()
     }
 
-    /// Stores the summary in progress.
+    /// Stores the summary that is now being written in the background.
     pub(in crate::condenser) fn set_background(&mut self, background: BackgroundSummary) {
         self.progress.background = Some(background);
     }
 
-    /// Returns a channel that closes when the summary in progress is finished.
+    /// Returns a channel that closes when the task that writes the summary in progress ends. `None` if no summary is in
+    /// progress.
     pub(in crate::condenser) fn in_progress(&self) -> Option<watch::Receiver<()>> {
         self.progress.background.as_ref().map(|background| background.ended.clone())
     }
 
-    /// Returns the cost of a finished summary that is not inserted yet. Each cost is returned once.
+    /// Takes the model calls of a background summary that is finished but not inserted yet. No later call of this
+    /// method and no later report contains these model calls.
     pub(in crate::condenser) fn take_costs(&self) -> Vec<ModelCall> {
         let result = self.progress.background.as_ref().map(|background| &background.result);
         result.and_then(|result| Some(take(&mut lock(result).as_mut()?.spent))).unwrap_or_default()
     }
 
-    /// Returns the plan for the model: based on its own last summary, not on a fallback.
+    /// Returns the plan for a summary by the model. If a fallback summary is in use, the plan is based on the model's
+    /// own last summary, unless the unread messages have more than [`MAX_UNREAD`] tokens.
     pub(super) fn plan_for_model(&self, plan: CondensePlan) -> CondensePlan {
         match &self.progress.unread {
             Some(unread) if unread.tokens <= MAX_UNREAD => {
@@ -220,7 +232,7 @@ impl Conversation {
 
     /// Creates the job for a plan.
     pub(super) fn job(&self, plan: CondensePlan, messages: &[Message]) -> SummaryJob {
-        // The extracts belong to the current summary only.
+        // The extracts belong to the current summary. A plan that is based on another summary cannot use them.
         let current = self.list.summary().map(|summary| summary.text.as_str());
         let extracts = self.extracts.as_ref().filter(|_| plan.prior.as_deref() == current).cloned();
         SummaryJob {

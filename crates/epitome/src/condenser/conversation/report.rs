@@ -1,4 +1,4 @@
-//! Builds the reports of a turn: for the caller and for hooks.
+//! Builds the report of a turn for the caller, and collects removed messages for hooks.
 
 use std::collections::VecDeque;
 use std::mem::take;
@@ -22,41 +22,43 @@ use crate::named_model::ModelChoice;
 /// Maximum number of problems that are stored until the next report.
 const MAX_PROBLEMS: usize = 32;
 
-/// What the next report will contain.
+/// Data that the next report will contain.
 #[derive(Default)]
 pub(super) struct PendingReport {
     spent: Vec<ModelCall>,
     problems: VecDeque<String>,
-    /// What had been removed from the list after the last condensation.
+    /// The messages that all earlier condensations removed or masked.
     pub(super) removed: RemovedMessages,
 }
 
-/// The state of a [`Thread`](super::super::Thread) to store, in order to continue it later: what was done to its list,
-/// and what was learned about its provider. Of the conversation's text it contains only the summary.
+/// The state of a [`Thread`](super::super::Thread). A caller stores this state to continue the thread later. The state
+/// contains the effect of all condensations, and what the condenser learned from the provider's token counts. Of the
+/// conversation's text, it contains only summaries and their extracts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadState {
-    /// What was done to the list.
+    /// The effect of all condensations of the list.
     #[serde(rename = "standing")]
     pub list: ListState,
-    /// The extracts that the summary was made of, if `local` wrote it.
+    /// The material from which `local` can extend the summary: sentences, and names of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) extracts: Option<Arc<Extracts>>,
     #[serde(default)]
     growth: Growth,
     #[serde(default)]
     factor: Factor,
-    /// The largest input that the provider accepts, learned from a rejection.
+    /// The largest input in tokens that the provider accepts. `None` until the provider reports this limit in a
+    /// rejection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     room: Option<Tokens>,
-    /// What the model has not read yet, while a fallback summary is in use.
+    /// The messages that the model has not read yet. `None` if no fallback summary is in use.
     #[serde(rename = "untold", default, skip_serializing_if = "Option::is_none")]
     unread: Option<UnreadMessages>,
 }
 
-/// What had been removed from the list after a condensation.
+/// The messages that condensations removed from the list or masked.
 #[derive(Default)]
 pub(super) struct RemovedMessages {
-    /// Messages up to this position were removed, except for `front`.
+    /// Messages up to this position were removed, except the messages in `front`.
     from: Seq,
     /// Tool results up to this position were masked.
     masked: Seq,
@@ -82,7 +84,7 @@ impl Conversation {
         self.unchanged_report(Report::MODEL_FAILED, "; unchanged: the model wrote no summary", input)
     }
 
-    /// Returns the report of an unchanged list, with a reason and an addition to its notice.
+    /// Returns the report of an unchanged list. `addition` is appended to the notice.
     pub(super) fn unchanged_report(
         &mut self,
         reason: &str,
@@ -158,7 +160,7 @@ impl Conversation {
         }
     }
 
-    /// Restores the stored state, except for the list, which is restored separately.
+    /// Restores the stored state except the list. [`Conversation::new`] restores the list.
     pub(in crate::condenser) fn restore(&mut self, stored: &ThreadState) {
         self.extracts.clone_from(&stored.extracts);
         (self.sizes.factor, self.sizes.room) = (stored.factor, stored.room);
@@ -168,13 +170,13 @@ impl Conversation {
         }
     }
 
-    /// Stores the fingerprints of the list returned right after a condensation.
+    /// Stores the fingerprints of the list that is returned right after a condensation.
     pub(in crate::condenser) fn remember_returned(&mut self, shown: &[Message], rules: &Rules) {
         self.returned = Some(MessageFingerprints::of(shown, &rules.key));
     }
 
-    /// Returns the messages that the last condensation removed, for hooks: those sent verbatim before it and no longer
-    /// after it.
+    /// Returns the messages that the last condensation removed, for hooks. These messages were sent verbatim before the
+    /// condensation, and are not sent verbatim after it.
     pub(in crate::condenser) fn removed(&self, messages: &[Message]) -> Vec<Message> {
         let (now, before) = (self.list.state(), &self.pending_report.removed);
         let shown = |from: Seq, front: &[Seq], seq: Seq| seq > from || front.binary_search(&seq).is_ok();
@@ -188,7 +190,7 @@ impl Conversation {
             .collect()
     }
 
-    /// Records what has been removed so far, so that hooks get each message once.
+    /// Records which messages are now removed, so that hooks receive each removed message only once.
     pub(in crate::condenser) fn mark_removed(&mut self) {
         let ListState { from, masked, front, .. } = self.list.state();
         self.pending_report.removed = RemovedMessages { from: *from, masked: *masked, front: front.clone() };

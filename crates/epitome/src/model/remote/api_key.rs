@@ -1,8 +1,8 @@
-//! The key of a model call: from the settings, or lent by a caller.
+//! The API key of a model call. The key belongs to the operator who configured the model, or a caller lends it.
 //!
-//! A proxy may have summaries written by the same model that the client calls, with the client's key and at the
-//! client's cost. Such a key stays in memory as long as the [`Remote`] that was created with it, is never shown, and is
-//! overwritten when it is dropped.
+//! A proxy may let the model that a client calls also write the summaries, with the client's key and at the client's
+//! cost. Such a key stays in memory only as long as the [`Remote`] that was created with the key. The key is never
+//! shown. When the key is dropped, its memory is overwritten.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -16,8 +16,9 @@ use super::endpoint::Endpoint;
 use super::{FailureCause, Remote, address};
 use crate::settings::{ModelSettings, Provider, SettingsError};
 
-/// Number of groups into which the callers of one provider are divided by a hash, for circuit breakers. A wrong key
-/// must not block callers with other keys, and there must not be one circuit breaker for every key that was ever tried.
+/// Number of groups into which the callers of one provider are divided by a hash. Circuit breakers treat each group as
+/// a separate provider. Therefore a wrong key does not block the callers of other groups, and the number of circuit
+/// breakers stays small even if callers try many keys.
 const CALLER_GROUPS: u64 = 256;
 
 /// A caller's credentials: the request headers by which a provider identifies the caller.
@@ -33,7 +34,7 @@ const CALLER_GROUPS: u64 = 256;
 pub struct Credentials(Vec<(&'static str, SecretString)>);
 
 impl Credentials {
-    /// Takes the credentials from the headers of a request. All other headers are left out.
+    /// Takes the credentials from the headers of a request. Leaves out all other headers.
     pub fn of<'a>(headers: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let endpoints = Dialect::all().into_iter().filter_map(|dialect| dialect.format().about().endpoint);
         let names = endpoints.flat_map(|endpoint| [&[endpoint.key.0], endpoint.credentials].concat());
@@ -50,7 +51,7 @@ impl Credentials {
         /// Different in every process.
         static SEED: LazyLock<[u8; 32]> = LazyLock::new(|| {
             let mut seed = [0; 32];
-            // Without random data the seed is zero, and callers are still distinguished.
+            // If the system provides no random data, the seed is zero. Callers are still distinguished.
             let _ = getrandom::fill(&mut seed);
             seed
         });
@@ -75,13 +76,14 @@ impl fmt::Debug for Credentials {
 pub(super) struct ApiKey {
     /// The headers with the key.
     pub(super) credentials: Credentials,
-    /// The environment variable that contains the key, or its other source, for error messages.
+    /// The source of the key, for error messages: the name of an environment variable, or a description of another
+    /// source.
     pub(super) variable: String,
     /// The setting that names the variable.
     pub(super) setting: String,
-    /// Whether a request is sent only with a key.
+    /// Whether a key is required. If so, no request is sent without a key.
     pub(super) required: bool,
-    /// Whether it is a caller's key.
+    /// Whether a caller lent the key.
     pub(super) of_caller: bool,
 }
 
@@ -110,11 +112,11 @@ impl ApiKey {
         self.of_caller || !self.credentials.0.is_empty()
     }
 
-    /// Returns the headers with the key, and those that the provider requires in every request.
+    /// Returns the headers that contain the key, and the headers that the provider requires in every request.
     pub(super) fn headers(&self, dialect: Dialect) -> Result<HeaderMap, CallError> {
         let Self { variable, setting, .. } = self;
         if self.required && !self.is_present() {
-            let reason = format!("no key: the environment has no {variable} ({setting})");
+            let reason = format!("no key: environment variable {variable} is not set (setting: {setting})");
             return Err(CallError::refused(FailureCause::Key, &reason));
         }
         let mut headers = HeaderMap::new();
@@ -138,12 +140,13 @@ impl ApiKey {
     }
 }
 
-/// Returns the environment variable of a key that is not lent.
+/// Returns the environment variable that contains the key of a configured model.
 pub(super) fn variable(settings: &ModelSettings) -> &str {
     settings.key_env.as_deref().unwrap_or(settings.provider.key_env())
 }
 
-/// A provider whose callers lend their keys. Create it once: it owns the HTTP client and its connections.
+/// A provider whose callers lend their keys. Create one lender for each provider and reuse it, because the lender owns
+/// the HTTP client and the client's connections.
 ///
 /// ```
 /// use epitome::Dialect;
@@ -159,15 +162,16 @@ pub(super) fn variable(settings: &ModelSettings) -> &str {
 pub struct Lender {
     dialect: Dialect,
     endpoint: Arc<Endpoint>,
-    /// The settings of all models.
+    /// The settings that all lent models have in common.
     settings: ModelSettings,
 }
 
 impl Lender {
-    /// Creates a lender for requests of this dialect, at this base URL, which includes the version. Calls go to the
-    /// dialect's own route. The Epitome dialect has no provider; chat completions are used instead.
+    /// Creates a lender for requests in this dialect. `base_url` includes the API version, for example `/v1`. Calls go
+    /// to the route of the dialect. The Epitome dialect has no provider, so its calls use OpenAI's chat completions
+    /// instead.
     ///
-    /// Fails if the base URL is invalid or contains a password.
+    /// Returns an error if the base URL is invalid or contains a password.
     pub fn new(dialect: Dialect, base_url: &str) -> Result<Self, SettingsError> {
         let has_provider = dialect.format().about().endpoint.is_some();
         let dialect = if has_provider { dialect } else { Dialect::OPENAI };
@@ -176,7 +180,7 @@ impl Lender {
         Ok(Self { dialect, endpoint: Arc::new(Endpoint::new(url, settings.timeout)), settings })
     }
 
-    /// Returns the model that the caller requests, with the caller's credentials.
+    /// Returns the model that the caller requests. It uses the caller's credentials.
     pub fn lend(&self, model: &str, credentials: Credentials) -> Remote {
         let provider =
             format!("{}, with the key of caller {}", self.endpoint.origin, credentials.caller_group());

@@ -1,9 +1,9 @@
 //! Interprets the error response of a provider.
 //!
-//! Pure: a status, the parsed error text and one or two headers go in, one of the four kinds of [`ModelError`] comes
-//! out. Providers may put anything into an error message, including the prompt and the key. So the message is never
-//! passed on: `epitome-wire` only searches it for certain phrases and numbers. Error codes are passed on if they look
-//! like codes.
+//! The inputs are the status, the parsed error text, and the time that the provider requests callers to wait. The
+//! output is one of the four kinds of [`ModelError`]. Providers may put anything into an error message, including the
+//! prompt and the key. Therefore the message is never passed on: `epitome-wire` only searches it for certain phrases
+//! and numbers. Error codes are passed on if they look like codes.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use epitome_wire::ErrorText;
 /// Longest wait that a provider can request with one response.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 3_600);
 
-/// A call without an answer.
+/// The failure of a call.
 #[derive(Debug)]
 pub(super) struct CallError {
     /// The error, which decides what the worker does next.
@@ -36,7 +36,8 @@ impl CallError {
 }
 
 impl Remote {
-    /// Interprets a status other than 200. `sent` is the size of the prompt in tokens, by our count.
+    /// Interprets a response with a status other than 200. `sent` is the size of the prompt in tokens, by the local
+    /// count.
     pub(super) fn interpret(
         &self,
         status: u16,
@@ -76,7 +77,9 @@ impl Remote {
             ),
             401 | 403 => CallError::refused(
                 FailureCause::Key,
-                &format!("{address} requires a key ({status}); set {setting} to the variable with the key"),
+                &format!(
+                    "{address} requires a key ({status}); set {setting} to the variable that contains it"
+                ),
             ),
             400 | 404
                 if error_text.is("model_not_found")
@@ -112,7 +115,8 @@ fn no_model(model: &str, status: u16) -> CallError {
     CallError::refused(FailureCause::Model, &format!("the provider has no model `{model}` ({status})"))
 }
 
-/// Returns how long the provider wants callers to wait. The header contains milliseconds, seconds, or a date.
+/// Returns how long the provider requests callers to wait. `millis` is the value of the header `retry-after-ms`.
+/// `after` is the value of the header `retry-after`: a number of seconds, or a date.
 pub(super) fn retry_after(millis: Option<&str>, after: Option<&str>, now: SystemTime) -> Option<Duration> {
     let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number >= 0.0);
     let seconds =

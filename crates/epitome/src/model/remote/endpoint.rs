@@ -1,7 +1,7 @@
-//! Sends HTTP requests to one endpoint: the client, its limits, and the interpretation of connection failures.
+//! Sends HTTP requests to one endpoint, limits the time and the size of answers, and describes connection failures.
 //!
-//! Redirects are not followed and requests are not retried: a key is sent to its own address only, once. This module
-//! does not interpret answers; it limits their time and size.
+//! The client does not follow redirects and does not retry requests. Therefore a key is sent only to the configured
+//! address, and only once. This module does not interpret the content of answers.
 
 use std::error::Error;
 use std::io;
@@ -20,7 +20,7 @@ use super::call_error::{CallError, retry_after};
 /// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Maximum silence in a stream.
+/// Maximum time without new data in a stream.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Maximum size of an answer, in bytes.
@@ -32,7 +32,7 @@ const MAX_ERROR_BYTES: usize = 64 << 10;
 /// The address of a provider's API, with an HTTP client for it.
 #[derive(Debug)]
 pub(super) struct Endpoint {
-    /// `None` if the system has no root certificates, so that no server can be verified.
+    /// The HTTP client. `None` if the system has no root certificates, because no server can then be verified.
     client: Option<Client>,
     pub(super) url: Url,
     /// The address without the path.
@@ -57,7 +57,7 @@ pub(super) struct OpenResponse<'a> {
 pub(super) enum Incomplete {
     #[error("the answer broke off")]
     Broken,
-    /// The timeout of the whole call.
+    /// The whole call took longer than its timeout.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
     #[error("the answer stalled for {0:?}")]
@@ -77,7 +77,7 @@ impl Endpoint {
             builder = builder.no_proxy();
         }
         if url.scheme() == "http" {
-            // Without TLS no certificate is verified, so none are loaded.
+            // Without TLS, no certificate is verified, so no certificates are loaded.
             builder = builder.tls_certs_only([]);
         }
         install_tls();
@@ -137,7 +137,7 @@ impl OpenResponse<'_> {
         kind.is_some_and(|kind| kind.to_ascii_lowercase().contains("event-stream"))
     }
 
-    /// Returns the next bytes; `None` at the end.
+    /// Returns the next bytes of the response. `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<Vec<u8>>, Incomplete> {
         let stalled = Instant::now() + self.idle;
         let bytes = match timeout_at(self.deadline.min(stalled), self.response.chunk()).await {
@@ -154,7 +154,8 @@ impl OpenResponse<'_> {
     /// Returns the whole body.
     pub(super) async fn body(&mut self) -> Result<Vec<u8>, Incomplete> {
         let mut body = Vec::new();
-        // A model that sends nothing before the answer is complete may be silent for a long time.
+        // Without streaming, a provider may send no data until the answer is complete. Therefore only the timeout of
+        // the whole call applies.
         self.idle = self.endpoint.timeout;
         while let Some(bytes) = self.next().await? {
             body.extend(bytes);
@@ -162,7 +163,7 @@ impl OpenResponse<'_> {
         Ok(body)
     }
 
-    /// Returns the beginning of an error response, as much as arrives.
+    /// Returns the beginning of an error response. If the connection fails, returns the part that has arrived.
     pub(super) async fn error(&mut self) -> Vec<u8> {
         let mut body = Vec::new();
         while body.len() < MAX_ERROR_BYTES
@@ -189,7 +190,8 @@ fn connect_error(error: &reqwest::Error) -> &'static str {
     "the connection failed"
 }
 
-/// Returns the reason of an error, or of the error that it wraps, which is not among its sources.
+/// Returns the reason of an error. If an I/O error wraps another error, returns the reason of the wrapped error, which
+/// the sources of the I/O error do not include.
 fn connection_error(error: &(dyn Error + 'static)) -> Option<&'static str> {
     if error.is::<rustls::Error>() {
         return Some("its certificate is not accepted, or it does not use TLS");
@@ -210,13 +212,13 @@ fn is_loopback(url: &Url) -> bool {
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
-/// Installs a default cryptography provider for TLS, unless the program has installed one. It is called before the
-/// first model call; a program that opens connections of its own may need it earlier.
+/// Installs a default cryptography provider for TLS, unless the program has already installed one. Epitome calls this
+/// function before the first model call. A program that opens TLS connections itself may need to call it earlier.
 pub fn install_tls() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::CryptoProvider::get_default().is_none() {
-            // If another thread was faster, its choice is as good.
+            // An error means that another thread has installed a provider in the meantime. That provider is used.
             let _ = rustls::crypto::ring::default_provider().install_default();
         }
     });

@@ -20,7 +20,7 @@ async fn without_a_key_the_call_fails_and_names_the_variable() {
     let error = remote(&settings("gpt-5-mini")).write(&request()).await.unwrap_err();
     assert_eq!(
         error.to_string(),
-        "the model refused: no key: the environment has no OPENAI_API_KEY (models.cheap.key_env)"
+        "the model refused: no key: environment variable OPENAI_API_KEY is not set (setting: models.cheap.key_env)"
     );
     let named = ModelSettings {
         key_env: Some("MY_KEY".to_owned()),

@@ -1,4 +1,4 @@
-//! Checks that a session's log is complete and that its outlines match the messages' content.
+//! Checks that a session's log is complete, and that each message's outline matches the message's content.
 
 use epitome_core::message::{Seq, Tokens};
 use epitome_core::outline::{Cut, Outline};
@@ -9,23 +9,24 @@ use super::super::op_error::{OpResult, damaged};
 use super::super::rows::{SessionRow, restore_message};
 use super::FaultList;
 
-/// Maximum number of wrong outlines reported per session. There may be many, because one wrong outline makes later
-/// outlines wrong too.
+/// Maximum number of wrong outlines that are reported per session. One wrong outline makes later outlines wrong too, so
+/// there may be many.
 const MAX_WRONG_OUTLINES: usize = 10;
 
 /// Checks the messages of a session in order.
 pub(in crate::store) struct LogCheck<'a> {
     at: &'a str,
     tracker: Tracker,
-    /// Running total of tokens after the last checked message, computed from its stored row. So one wrong total is
-    /// reported only once, not for every later message.
+    /// Sum of the tokens of all checked messages, computed from the stored row of the last checked message. So a wrong
+    /// sum is reported only for the first message that contains it, not for every later message.
     total: Tokens,
     opener: Seq,
-    /// Number of messages in the current call batch, and whether one of them is skipped.
+    /// Number of messages in the current call batch, and whether any of these messages is skipped. A call batch is a
+    /// range of messages that must stay together, so that no call is separated from its result.
     batch: (u64, bool),
     skipped: u64,
     wrong_outlines: usize,
-    /// Whether the check stopped because later messages cannot be checked.
+    /// Whether the check of this session's messages ended before the last message.
     stopped: bool,
 }
 
@@ -45,8 +46,9 @@ impl<'a> LogCheck<'a> {
         }
     }
 
-    /// Checks the next message. The row contains its outline, its content, and the number of the message that opened
-    /// its turn. Returns false if the check stops because later messages cannot be checked without this message.
+    /// Checks the next message. The row contains the message's outline, its content, and the number of the message that
+    /// opened its turn. Returns false if the check stops here: later messages cannot be checked, or
+    /// [`MAX_WRONG_OUTLINES`] outlines are wrong.
     pub(in crate::store) fn message(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<bool> {
         let (seq, expected) = (row.uint(0)?, self.tracker.head().saturating_add(1));
         if seq != expected {
@@ -85,7 +87,7 @@ impl<'a> LogCheck<'a> {
         if stored != self.opener {
             self.wrong_outlines += 1;
             let actual = self.opener;
-            faults.add(at, format!("its turn was opened by message {actual}, but {stored} is stored"));
+            faults.add(at, format!("message {actual} opened its turn, but message {stored} is stored"));
         }
         if expected.cut >= Cut::InLoop {
             self.end_batch();
@@ -94,7 +96,7 @@ impl<'a> LogCheck<'a> {
         Ok(())
     }
 
-    /// Ends the current call batch, and counts its messages if it is skipped.
+    /// Ends the current call batch. If the batch is skipped, adds its messages to the number of skipped messages.
     fn end_batch(&mut self) {
         if self.batch.1 {
             self.skipped = self.skipped.saturating_add(self.batch.0);
@@ -102,7 +104,7 @@ impl<'a> LogCheck<'a> {
         self.batch = (0, false);
     }
 
-    /// Compares the session's row with its messages, after the last message.
+    /// Compares the session's row with the checked messages. Called after the last message.
     pub(in crate::store) fn finish(mut self, faults: &mut FaultList, session: &SessionRow) {
         if self.stopped {
             return;
@@ -118,14 +120,17 @@ impl<'a> LogCheck<'a> {
         }
         if self.opener != session.opener {
             let (stored, actual) = (session.opener, self.opener);
-            faults.add(self.at, format!("its turn was opened by message {actual}, but {stored} is stored"));
+            faults.add(
+                self.at,
+                format!("message {actual} opened its last turn, but message {stored} is stored"),
+            );
         }
         if head > 0 && batch != (session.batch_from, session.batch_skipped) {
             let (from, stored) = (batch.0, session.batch_from);
             let what = if from == stored {
-                "its stored skip flag is wrong".to_owned()
+                "the stored skip flag of this batch is wrong".to_owned()
             } else {
-                format!("{stored} is stored")
+                format!("message {stored} is stored")
             };
             faults.add(self.at, format!("its newest call batch begins with message {from}, but {what}"));
         }

@@ -1,13 +1,19 @@
 //! Checks that slots and summaries match, and that each summary was committed correctly.
 //!
-//! The summaries of a slot that were not undone form a chain. Each summary was stored while the summary before it was
-//! current, covers at least as many messages, and leaves no message out. If two summaries follow the same summary, or
-//! are built on it, a window was committed twice. Fencing tokens show whether a worker committed after it had lost its
-//! lease: in the order of a slot's summary ids, the tokens must never decrease.
+//! The summaries of a slot form a chain, which contains no undone summary. Each summary was stored while the summary
+//! before it was current. A summary covers at least as many messages as the summary before it, and no message between
+//! the two summaries is left out. If two summaries follow the same summary, or are built on the same summary, the same
+//! messages were summarized twice.
 //!
-//! These cases are legal: a summary that covers the window of an undone summary; a rebuild from the first message that
-//! a caller requested; and a summary that replaces a fallback summary written by `local`. Summaries of a copied session
-//! have no fencing token, and summaries between two copied ones may be missing.
+//! Fencing tokens show whether a worker committed a summary after it had lost its lease. In the order of a slot's
+//! summary ids, the tokens must never decrease.
+//!
+//! These cases are legal:
+//!
+//! - A summary covers the same messages as an undone summary.
+//! - A summary starts at the first message, because a caller requested a rebuild.
+//! - A summary by a model replaces a fallback summary by `local`.
+//! - Summaries of a copied session have no fencing token, and the copy does not contain every summary of the original.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -47,8 +53,8 @@ pub(in crate::store) struct SummaryCheck<'a> {
     head: Seq,
     /// The session's summaries, without text.
     all: BTreeMap<SummaryId, SummaryRow>,
-    /// For each slot: the summary that it points to, and its fencing token. The token is `None` if the slot's row
-    /// cannot be read.
+    /// For each slot: the id of the slot's current summary, if any, and the slot's fencing token. The token is `None`
+    /// if the slot's row cannot be read.
     slots: HashMap<(Scope, String), (Option<SummaryId>, Option<u64>)>,
 }
 
@@ -59,7 +65,7 @@ impl<'a> SummaryCheck<'a> {
         Self { at, workspace, head, all: BTreeMap::new(), slots: HashMap::new() }
     }
 
-    /// Adds a summary, in any order. Returns its id.
+    /// Adds a summary and returns its id. Summaries can be added in any order.
     pub(in crate::store) fn summary(
         &mut self,
         faults: &mut FaultList,
@@ -72,8 +78,8 @@ impl<'a> SummaryCheck<'a> {
         Ok(id)
     }
 
-    /// Checks a slot. All summaries must have been added before. The row contains the columns [`decode::SLOT`], and
-    /// columns that repeat values of the slot's state or of its session.
+    /// Checks a slot. The caller must add all summaries first. The row contains the columns [`decode::SLOT`], followed
+    /// by columns that repeat values of the slot's state or of its session.
     pub(in crate::store) fn slot(&mut self, faults: &mut FaultList, row: RowRef<'_>) -> OpResult<()> {
         let (scope, name, active) = (scope_of(row.text(0)?), row.string(1)?, row.maybe_int(3)?);
         let at = format!("{} {}", self.at, slot_name((&scope, &name)));
@@ -82,7 +88,7 @@ impl<'a> SummaryCheck<'a> {
         Ok(())
     }
 
-    /// Checks a slot's row and returns its fencing token.
+    /// Checks a slot's row, and returns the slot's fencing token.
     fn slot_row(&self, faults: &mut FaultList, at: &str, row: RowRef<'_>) -> OpResult<u64> {
         let columns = (row.uint(6)?, row.maybe_int(7)?);
         let (ready_at, workspace) = (row.maybe_int(8)?, row.text(9)?);
@@ -90,7 +96,10 @@ impl<'a> SummaryCheck<'a> {
         self.check_coverage(faults, at, &slot);
         let due = slot.state.due.map(|due| i64::try_from(due.seq).unwrap_or(i64::MAX));
         let wrong = [
-            (columns != (slot.state.covered, due), "its coverage or trigger event differ from its state"),
+            (
+                columns != (slot.state.covered, due),
+                "its coverage or its trigger event differs from its state",
+            ),
             (ready_at != slot.ready_at().map(|at| at.0), "its ready time differs from its state"),
             (
                 slot.work.owner.is_some() != slot.work.until.is_some(),
@@ -119,7 +128,9 @@ impl<'a> SummaryCheck<'a> {
                 format!("its current summary, {active}, is superseded or undone")
             }
             Some(SummaryRow { through, .. }) if *through != covered => {
-                format!("it covers messages up to {covered}, but its current summary up to {through}")
+                format!(
+                    "it covers messages up to {covered}, but its current summary covers messages up to {through}"
+                )
             }
             Some(_) => return,
         };
@@ -130,7 +141,7 @@ impl<'a> SummaryCheck<'a> {
         format!("{} summary {id}", self.at)
     }
 
-    /// Checks the summaries one by one, then each slot's summaries as a chain. Everything must have been added before.
+    /// Checks each summary, then each slot's chain of summaries. The caller must add all summaries and slots first.
     pub(in crate::store) fn finish(self, faults: &mut FaultList) {
         let mut first_after: HashMap<(SlotKey<'_>, Option<SummaryId>), SummaryId> = HashMap::new();
         for summary in self.all.values().filter(|summary| is_not_undone(summary)) {
@@ -147,8 +158,9 @@ impl<'a> SummaryCheck<'a> {
             if let Some(first) = first.filter(|first| *first < id && is_not_undone(summary)) {
                 let after =
                     summary.parent.map_or("no summary".to_owned(), |parent| format!("summary {parent}"));
-                let what =
-                    format!("it follows {after}, like summary {first}: the same window was stored twice");
+                let what = format!(
+                    "it follows {after}, like summary {first}: the same messages were summarized twice"
+                );
                 faults.add(&at, what);
             }
             chains.entry(slot).or_default().push(summary);
@@ -160,7 +172,7 @@ impl<'a> SummaryCheck<'a> {
         }
     }
 
-    /// Checks a summary by itself and against the one before it.
+    /// Checks a summary alone, then compares it with the summary before it (its `parent`).
     fn check_one(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow) {
         let (through, head, from) = (summary.through, self.head, summary.facts.from);
         if through > head {
@@ -194,9 +206,10 @@ impl<'a> SummaryCheck<'a> {
         faults.add(at, what);
     }
 
-    /// Checks that a summary was built on the summary that was current when it was stored: its `parent`. If the parent
-    /// is a fallback summary, the expected base is the summary on which the fallback was built. Summaries without a
-    /// fencing token are not checked: they were copied, or an older release wrote them.
+    /// Checks that a summary was built on its `parent`: the summary that was current when this summary was stored. If
+    /// the parent is a fallback summary and this summary is not, the expected base is the summary on which the fallback
+    /// summary was built. Summaries without a fencing token are not checked, because they were copied or an older
+    /// release wrote them.
     fn check_base(&self, faults: &mut FaultList, at: &str, summary: &SummaryRow, parent: SummaryId) {
         let facts = &summary.facts;
         let Some(base) = facts.built_on.filter(|_| facts.fence > 0 && is_not_undone(summary)) else { return };
@@ -205,14 +218,14 @@ impl<'a> SummaryCheck<'a> {
             && before.facts.stand_in
             && !facts.stand_in
         {
-            // The ids must decrease, otherwise damaged data could cause an endless loop.
+            // The loop follows only decreasing ids. Otherwise damaged data could cause an endless loop.
             expected = before.facts.built_on.filter(|next| *next < before.id);
         }
         let from = facts.from;
         if expected != Some(base) {
             faults.add(
                 at,
-                format!("it was built on summary {base} while {parent} was current: the same window was stored twice"),
+                format!("it was built on summary {base} while summary {parent} was current: the same messages were summarized twice"),
             );
         } else if let Some(SummaryRow { through, .. }) = self.all.get(&base)
             && from != through.saturating_add(1)
@@ -233,8 +246,9 @@ impl<'a> SummaryCheck<'a> {
                 if let Some(SummaryRow { id, through: before, .. }) =
                     furthest.filter(|row| row.through > through)
                 {
-                    let what =
-                        format!("it ends with message {through}, but the earlier summary {id} with {before}");
+                    let what = format!(
+                        "it ends with message {through}, but the earlier summary {id} ends with message {before}"
+                    );
                     faults.add(&at, what);
                 }
                 furthest = Some(summary);
@@ -251,7 +265,10 @@ impl<'a> SummaryCheck<'a> {
                 highest_fenced = Some(summary);
             }
             if let Some(highest) = highest.filter(|highest| fence > *highest) {
-                faults.add(&at, format!("its fencing token is {fence}, but its slot has only {highest}"));
+                faults.add(
+                    &at,
+                    format!("its fencing token is {fence}, but the slot's fencing token is only {highest}"),
+                );
             }
             // Within one lease, a worker never writes two summaries that start at the same message and are built on no
             // summary.
@@ -259,7 +276,7 @@ impl<'a> SummaryCheck<'a> {
                 && let Some(first) = first_without_base.insert((fence, from), summary.id)
             {
                 let what = format!(
-                    "it was written from message {from} on with the fencing token {fence}, like summary {first}: the same window was stored twice"
+                    "it and summary {first} both begin with message {from} and have the fencing token {fence}: the same messages were summarized twice"
                 );
                 faults.add(&at, what);
             }

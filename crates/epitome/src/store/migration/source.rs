@@ -31,12 +31,12 @@ pub(super) struct Contents {
     pub(super) row_counts: Vec<u64>,
     /// Number of rows that PostgreSQL cannot store.
     pub(super) left_out: u64,
-    /// The largest id that was ever assigned, for each table with numbered rows.
+    /// For each table in [`NUMBERED_TABLES`]: the largest row number that was ever assigned.
     pub(super) largest_ids: Vec<i64>,
 }
 
 impl Source {
-    /// Opens the file. Nothing is created or changed, so its schema must be current.
+    /// Opens the file. Nothing is created or changed, so the file's schema must be current already.
     pub(super) async fn open(path: &Path) -> Result<Self, MigrateError> {
         let path = path.to_owned();
         blocking(move || {
@@ -62,7 +62,7 @@ impl Source {
         .await
     }
 
-    /// Runs an operation that only reads, on the snapshot.
+    /// Runs an operation on the snapshot. The operation must only read.
     pub(super) async fn run<A: Send + Sync + 'static, T: Send + 'static>(
         &self,
         args: A,

@@ -1,8 +1,8 @@
 //! Describes the tables that are migrated, and their order.
 //!
 //! A column has the same name and meaning in both databases, so the columns are read from PostgreSQL's catalog. Only
-//! the differences are described here. Values are converted by the type of their column. So rows of both databases have
-//! the same form and can be compared.
+//! the differences between the databases are described here. Values are converted by the type of their column. So rows
+//! of both databases have the same form and can be compared.
 
 use std::iter;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use super::MigrateError;
 #[derive(Debug)]
 pub(super) struct TableSpec {
     pub(super) name: &'static str,
-    /// The columns that identify a row and sort the table.
+    /// The columns that identify a row. Rows are read in the order of these columns.
     pub(super) key: &'static [&'static str],
     /// An SQL condition. Only rows of the file that match it are migrated.
     pub(super) condition: &'static str,
-    /// Columns that are computed from the file, with the SQL that computes them.
+    /// Columns whose values are computed when the file is read, each with the SQL expression that computes its value.
     pub(super) computed: &'static [(&'static str, &'static str)],
     /// Columns that only PostgreSQL has, each with the value that it gets in every row.
     pub(super) postgres_only: &'static [(&'static str, &'static str)],
@@ -46,12 +46,13 @@ pub(super) struct Column {
 }
 
 /// A value in PostgreSQL's text form: numbers in digits, booleans as `true` and `false`, bytes as `\x` and hex digits.
+/// `None` for NULL.
 pub(super) type Cell = Option<String>;
 
 /// The values of a row, in the order of its table's columns.
 pub(super) type Cells = Vec<Cell>;
 
-/// A piece of a table that is read at once.
+/// A piece of a table: the rows that are read at once.
 pub(super) struct PieceRequest {
     pub(super) table: Arc<Table>,
     /// The key after which rows are read; `None` for the start of the table.
@@ -65,8 +66,8 @@ pub(super) struct PieceRequest {
 }
 
 impl Column {
-    /// Returns the value of this column, at position `at` of a row. `None` if the value has the wrong type or is too
-    /// large for PostgreSQL.
+    /// Returns the value of this column, at position `at` of a row. Returns `None` if the value has the wrong type or
+    /// is too large for PostgreSQL.
     fn cell(&self, row: RowRef<'_>, at: usize) -> Option<Cell> {
         let cell = match self.type_name.as_str() {
             "text" => row.maybe_text(at).ok()?.map(|text| plain(text).into_owned()),
@@ -209,12 +210,12 @@ const fn some(name: &'static str, key: &'static [&'static str], condition: &'sta
     TableSpec { condition, ..all(name, key) }
 }
 
-/// All tables, in the order in which they are migrated. The database's secret is copied when a migration begins, and
-/// identifies the file. The search index is built again from the first message on.
+/// All tables, in the order in which they are migrated. The database's secret is not in this list: it is copied when a
+/// migration begins, and it identifies the file. The search index is not migrated, but built again.
 pub(super) const SPECS: &[TableSpec] = &[
     TableSpec {
-        // The number of the workspace's last event, after which PostgreSQL continues. In the file, only the newest
-        // event may contain this number.
+        // The number of the workspace's last event. PostgreSQL continues after this number. In the file, the number may
+        // be stored only in the newest event.
         computed: &[(
             "events_given",
             "max(moved.events_given, coalesce((SELECT max(id) FROM events WHERE workspace = moved.name), 0))",
@@ -222,7 +223,8 @@ pub(super) const SPECS: &[TableSpec] = &[
         ..all("workspaces", &["name"])
     },
     TableSpec { postgres_only: &[("indexed", "0")], ..some("sessions", &["id"], "moved.state = 'open'") },
-    // `change` identifies the change that wrote a message. No node's change wrote the migrated messages, so it is 0.
+    // The column `change` identifies the PostgreSQL change that wrote a message. No such change wrote the migrated
+    // messages, so its value is 0.
     TableSpec {
         postgres_only: &[("change", "0")],
         ..some("messages", &["session", "seq"], OF_OPEN_SESSIONS)
@@ -245,11 +247,11 @@ pub(super) const SPECS: &[TableSpec] = &[
     all("authors", &["id"]),
     some("members", &["session", "author"], OF_OPEN_SESSIONS),
     all("inline", &["workspace", "root", "length", "hash"]),
-    // No model has a name with U+0000.
+    // Rows with U+0000 in the model name are left out. No model has such a name.
     some("passed", &["workspace", "hour", "model", "shadow"], "instr(moved.model, char(0)) = 0"),
 ];
 
-/// Tables whose rows the database numbers, each with the column of the number. The next number must be one that was
-/// never assigned, not even in the file.
+/// Tables whose rows the database numbers, each with the column of the number. After the migration, the database must
+/// not assign a number again that was ever assigned in the file, even if the row was deleted.
 pub(super) const NUMBERED_TABLES: [(&str, &str); 4] =
     [("sessions", "id"), ("summaries", "kept"), ("usage", "id"), ("authors", "id")];

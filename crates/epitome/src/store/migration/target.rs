@@ -4,9 +4,10 @@
 //! The progress is stored in `epitome.moving`, in the same transaction as the rows. So a migration that continues
 //! after a crash finds the copied rows, and two concurrent migrations detect each other.
 //!
-//! Until the migration is finished, a trigger on each table refuses the writes of other clients. So a node that was
-//! already running gets an error, and cannot lose writes when a migration starts over. After the migration, such a node
-//! must open the store again, because its caches do not match the new data.
+//! Until the migration is finished, a trigger on each table refuses the writes of other clients. So a node that is
+//! already running gets an error when it writes. Without the trigger, a migration that starts over would delete the
+//! node's writes. After the migration, such a node must open the store again, because its caches do not match the new
+//! data.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,8 +28,8 @@ type MigrateResult<T> = OpResult<Result<T, MigrateError>>;
 /// Marks the transaction as part of the migration, so that the trigger accepts its writes.
 const MARK_AS_MIGRATION: &str = "SELECT set_config('epitome.moving', 'on', true)";
 
-/// The function of the trigger that refuses all other writes. It also stops running nodes that have not noticed the
-/// migration.
+/// The function of the trigger. It refuses every write that is not part of the migration, also the writes of running
+/// nodes that have not detected the migration yet.
 const GUARD: &str = "CREATE FUNCTION epitome.being_moved() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN \
      IF current_setting('epitome.moving', true) IS DISTINCT FROM 'on' THEN \
      RAISE EXCEPTION 'a file is being migrated into this database' USING ERRCODE = 'EP001'; END IF; \
@@ -58,7 +59,7 @@ pub(super) async fn tables(to: &Postgres) -> Result<Vec<Arc<Table>>, MigrateErro
     tables.await.map_err(MigrateError::Target)
 }
 
-/// Runs an operation that writes. If the operation refuses to write, its reason is returned as the error.
+/// Runs an operation that writes. If the operation refuses to write, returns the operation's reason as the error.
 pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     to: &Postgres,
     args: A,
@@ -67,7 +68,8 @@ pub(super) async fn write<A: Send + Sync + 'static, T: Send + 'static>(
     run(to, AccessMode::Write, args, op).await.map_err(MigrateError::Target)?
 }
 
-/// Begins a migration, or returns the checkpoint of an unfinished one of the same file.
+/// Begins a migration of a file, or returns the checkpoint of an unfinished migration of the same file. If `restart` is
+/// set, discards an unfinished migration and begins again.
 pub(super) async fn begin(db: &mut dyn Executor, secret: &[u8], restart: bool) -> MigrateResult<Checkpoint> {
     let tables = || SPECS.iter().map(|table| table.name).chain(["told", "words"]);
     let all = list(tables().map(|name| format!("epitome.{}", quoted(name))));
@@ -153,8 +155,8 @@ pub(super) async fn insert_rows(
     db.finish(writes).await.map(Ok)
 }
 
-/// Ends a migration whose stored checkpoint is `at`. New ids will be above `largest_ids`. Clients can use the database
-/// from then on.
+/// Ends a migration whose stored checkpoint is `at`. New ids will be above `largest_ids`. From then on, clients can use
+/// the database.
 pub(super) async fn end(db: &mut dyn Executor, at: &Checkpoint, largest_ids: &[i64]) -> MigrateResult<()> {
     if !lock_at_checkpoint(db, at).await? {
         return Ok(Err(MigrateError::Concurrent));
@@ -172,7 +174,8 @@ pub(super) async fn end(db: &mut dyn Executor, at: &Checkpoint, largest_ids: &[i
     db.finish(writes.add(Sql::new(NO_GUARD, [])).add(finished)).await.map(Ok)
 }
 
-/// Updates the planner's statistics, so that the first queries get good plans. PostgreSQL would do it later by itself.
+/// Updates the planner's statistics, so that the first queries get good plans. Otherwise PostgreSQL would do this
+/// later.
 pub(super) async fn analyze(to: &Postgres) {
     for table in SPECS {
         let analyze = run(to, AccessMode::ReadCommitted, table.name, |name, db| {

@@ -94,10 +94,11 @@ async fn connect(address: &Address) -> OpResult<Client> {
 /// connections may share one backend, or a connection may change its backend. A statement prepared on a connection may
 /// then be missing, or belong to another client.
 ///
-/// Each connection begins a transaction, which reserves a backend. Then both commit, one after the other. A pooler that
-/// reuses the backend released last, or first, soon gives one connection the other connection's backend.
+/// Each connection begins a transaction, which reserves a backend. Then both transactions are committed, one after the
+/// other, and the connections send queries in turn. If a pooler assigns free backends in the order of their release, or
+/// in the reverse order, one connection soon gets the other connection's backend.
 async fn is_pooled([one, two]: [&Client; 2]) -> OpResult<bool> {
-    // If all connections share one backend, the wait for a second backend below would never end.
+    // If both connections already share one backend, there is a pooler, and the slower check below is not needed.
     if backend(one).await? == backend(two).await? {
         return Ok(true);
     }

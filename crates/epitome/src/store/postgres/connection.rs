@@ -59,7 +59,8 @@ impl PooledConnection {
         self.limit = limit;
     }
 
-    /// Sends all statements, and waits for all answers. If several fail, returns the error of the first.
+    /// Sends all statements, and waits for all answers. If several statements fail, returns the error of the first one
+    /// that failed.
     pub(super) async fn run(&mut self, statements: &[Sql<'_>]) -> OpResult<Vec<Vec<Row>>> {
         let result = self.send_within_timeout(statements).await;
         match &result {
@@ -106,7 +107,7 @@ impl Drop for PooledConnection {
     }
 }
 
-/// Sends statements. All are prepared before the first is sent, so that they arrive in order.
+/// Sends statements. All statements are prepared before the first statement is sent, so that they arrive in order.
 async fn send(object: &Object, prepares: bool, statements: &[Sql<'_>]) -> OpResult<Vec<Vec<Row>>> {
     let mut pending: Vec<Pin<Box<dyn Future<Output = StatementResult> + Send + '_>>> =
         Vec::with_capacity(statements.len());

@@ -31,7 +31,7 @@ fn safe_message(state: &SqlState, message: &str) -> String {
     // Messages of these classes are about the server itself: permissions, connection limits, its state.
     let is_safe =
         ["08", "28", "3D", "53", "57", "25", "42501"].iter().any(|class| state.code().starts_with(class));
-    if is_safe { message.to_owned() } else { format!("it returned error {}", state.code()) }
+    if is_safe { message.to_owned() } else { format!("the database returned error {}", state.code()) }
 }
 
 fn classify(error: &tokio_postgres::Error) -> OpError {
@@ -50,8 +50,8 @@ fn classify(error: &tokio_postgres::Error) -> OpError {
         "53100" => OpError::DiskFull,
         "22023" => OpError::InvalidValue,
         "57014" | "55P03" => OpError::Timeout,
-        // The server is shutting down, starting up, out of connections or memory, or a read-only standby, or it has
-        // ended the transaction.
+        // The server is shutting down, is starting up, has no free connections or memory, is a read-only standby, or
+        // has ended the transaction.
         "57P01" | "57P02" | "57P03" | "57P05" | "25006" | "25P03" | "53300" | "53200" => {
             OpError::ConnectionLost(reason)
         }
@@ -157,7 +157,8 @@ impl<'a> Retries<'a> {
         self.until
     }
 
-    /// Waits until the next attempt. Returns the error if a retry cannot help, or if the deadline would pass before it.
+    /// Waits until the next attempt. Returns the error if a retry cannot help, or if the deadline would pass before the
+    /// next attempt.
     pub(super) async fn after(&mut self, error: OpError) -> Result<(), StoreError> {
         if let OpError::ConnectionLost(reason) = &error
             && self.began.elapsed() >= REPORT_AFTER
@@ -180,7 +181,7 @@ impl<'a> Retries<'a> {
         if !again || Instant::now() + self.pause > self.until {
             return Err(error.into_store_error(self.address_text));
         }
-        // Jitter: callers that failed together should not all retry together.
+        // Jitter: callers whose operations failed at the same time should not all retry at the same time.
         sleep(self.pause.mul_f64(0.5 + 0.5 * jitter())).await;
         self.pause = self.pause.saturating_mul(2).min(MAX_PAUSE);
         Ok(())

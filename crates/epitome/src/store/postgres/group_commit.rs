@@ -2,9 +2,9 @@
 //!
 //! Most changes append a message or two, and most of their cost is round trips, statements and the commit. So changes
 //! that wait at the same time share a transaction. Each change in a group runs the same code as outside of a group,
-//! with its own [`Executor`]. The group advances all changes in lockstep, sends their open requests in one message, and
-//! merges statements of the same text into one statement over lists of values. A change that cannot join a group runs
-//! alone (`change_alone`), one request at a time.
+//! with its own [`Executor`]. The group advances all changes in lockstep, and sends their open requests in one message.
+//! Statements of the same text are merged into one statement that takes lists of values. A change that cannot join a
+//! group runs alone (`change_alone`), one request at a time.
 //!
 //! If anything fails, the transaction is rolled back and each change runs again alone, so an error in one caller's
 //! change does not affect the other changes.
@@ -42,8 +42,8 @@ const MAX_BYTES: usize = 128 << 10;
 /// Maximum number of groups that are written at the same time.
 const MAX_PARALLEL_GROUPS: usize = 3;
 
-/// How often a group lets other tasks run before it starts. Callers that were answered together often write again
-/// together, so their changes arrive during this time.
+/// Number of times that a group lets other tasks run before it starts. Callers that were answered together often write
+/// again together, so their changes arrive during this time.
 const YIELDS: usize = 3;
 
 /// Maximum number of changes that wait for the next group.
@@ -56,7 +56,7 @@ const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '20ms'";
 /// A change of one session: the session, what to read, and the function that decides.
 pub(super) type SessionChange = Arc<(SessionKey, Load, Decide)>;
 
-/// The result of a change; `None` if the change has to run alone.
+/// The result of a change; `None` if the change must run alone.
 type GroupAnswer = Option<OpResult<Option<SessionId>>>;
 
 /// A change that waits for its group, and its caller.
@@ -92,8 +92,8 @@ async fn groups(
         let full = is_full(&group);
         tokio::select! {
             gathered = gather(&mut waiting, &mut group), if !full => if !gathered { break },
-            // Callers that were just answered often write again at once. Their changes join those that are already
-            // waiting, instead of forming a small group later.
+            // Callers that were just answered often write again at once. Their changes join the changes that are
+            // already waiting, instead of forming a small group later.
             _ = writing.join_next(), if !writing.is_empty() => top_up(&mut waiting, &mut group).await,
             _ = stop.changed() => break,
         }
@@ -108,8 +108,8 @@ fn is_full(group: &[WaitingChange]) -> bool {
         || group.iter().map(|waiting| waiting.change.1.bytes).sum::<usize>() >= MAX_BYTES
 }
 
-/// Waits for a change, then adds the changes that wait until the group is full. Returns `false` when the store was
-/// dropped. If this future is dropped, the changes that it added stay in the group.
+/// Waits for a change and adds it to the group. Then adds the other waiting changes, until the group is full. Returns
+/// `false` when the store was dropped. If this future is dropped, the changes that it added stay in the group.
 async fn gather(waiting: &mut mpsc::Receiver<WaitingChange>, group: &mut Vec<WaitingChange>) -> bool {
     let Some(first) = waiting.recv().await else { return false };
     group.push(first);
@@ -117,7 +117,7 @@ async fn gather(waiting: &mut mpsc::Receiver<WaitingChange>, group: &mut Vec<Wai
     true
 }
 
-/// Adds the changes that wait, and those that arrive while other tasks run briefly.
+/// Adds the waiting changes. Then lets other tasks run briefly, and adds the changes that arrive meanwhile.
 async fn top_up(waiting: &mut mpsc::Receiver<WaitingChange>, group: &mut Vec<WaitingChange>) {
     for at in 0..=YIELDS {
         if at > 0 {
@@ -144,7 +144,8 @@ impl Postgres {
     /// Sends a change to the next group and waits for its result. The caller has locked the session on this node, so a
     /// group contains each session once.
     pub(super) async fn change_in_group(&self, change: &SessionChange) -> OpResult<Option<SessionId>> {
-        // A change that reads more than its session's state, or writes much, would delay the others of its group.
+        // A change that reads more than its session's state, or writes much, would delay the other changes of its
+        // group.
         let load = &change.1;
         let can_join =
             matches!(load.log, LoadLog::None) && load.summaries.is_empty() && load.bytes < MAX_BYTES;
@@ -184,7 +185,8 @@ impl From<OpError> for GroupError {
     }
 }
 
-/// Runs all changes in one transaction. If it fails, none of them is applied, and each change gets `None` or the error.
+/// Runs all changes in one transaction. If it was rolled back, each change gets `None` and then runs alone. If it is
+/// unclear whether the transaction was committed, each change gets the error.
 async fn write_group(store: &Postgres, group: &[WaitingChange]) -> Vec<GroupAnswer> {
     let mut tx = PgTransaction::read_write(store);
     let error = match lockstep(&mut tx, store, group).await {
@@ -201,8 +203,8 @@ async fn write_group(store: &Postgres, group: &[WaitingChange]) -> Vec<GroupAnsw
     group.iter().map(|_| error.clone().map(|error| Err(OpError::Final(error)))).collect()
 }
 
-/// Polls every change until it has a request or has ended, sends the requests, and repeats. When the only requests left
-/// are the last ones of their changes, they are sent together with the commit.
+/// Polls every change until it has a request or has ended, sends the requests, and repeats this. When only the last
+/// requests of the changes remain, they are sent together with the commit.
 async fn lockstep(
     tx: &mut PgTransaction<'_>,
     store: &Postgres,
@@ -303,7 +305,8 @@ async fn send(tx: &mut PgTransaction<'_>, mailboxes: &[Mailbox], ends: bool) -> 
     Ok(())
 }
 
-/// Returns the last column of a merged query's row: the position in the lists of the values to which the row belongs.
+/// A row of a merged query ends with a position in the lists of values: the row belongs to the values at this position.
+/// Returns this position, counted from 0.
 fn list_position(row: &Row) -> OpResult<usize> {
     let position = row.int(row.len().saturating_sub(1))?;
     usize::try_from(position.saturating_sub(1)).map_err(|_| damaged("a row has no position in its list"))

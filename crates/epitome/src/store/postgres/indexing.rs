@@ -1,9 +1,10 @@
-//! Adds messages to the search index in the background. A search finds messages without it too, only slower.
+//! Adds messages to the search index in the background. A search also finds messages that are not indexed, but more
+//! slowly.
 //!
-//! Each node has a backlog of the sessions that it wrote to, and indexes these. A scan at intervals finds sessions that
-//! were in the backlog of a node that ended. One step indexes messages of many sessions, limited in number and bytes.
-//! An idle node runs step after step. A node that never stops writing runs a step from time to time, for a limited
-//! share of its time.
+//! Each node has a backlog of the sessions that it wrote to, and indexes these sessions. A scan at intervals finds
+//! sessions that were in the backlog of a node that ended. One step indexes messages of many sessions, up to a limit
+//! for their number and their size. An idle node runs one step after the other. A node that never stops writing also
+//! runs steps, but spends only a limited share of its time on them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,8 +38,8 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Longest time that a step waits for this node to stop writing.
 const MAX_QUIET_WAIT: Duration = Duration::from_secs(1);
 
-/// A node that never stops writing waits this many times the duration of its last step before the next step. So it
-/// spends about 4 % of its time on indexing at most.
+/// Before its next step, a node that never stops writing waits for the duration of its last step times this factor. So
+/// the node spends at most about 4 % of its time on indexing.
 const REST_FACTOR: u32 = 24;
 
 /// Pause after a step that failed.
@@ -50,7 +51,7 @@ const MAX_BACKLOG: usize = 10_000;
 /// Interval of the scan for sessions that are not in this node's backlog.
 const SCAN_INTERVAL: Duration = Duration::from_secs(20);
 
-/// How many session ids one scan covers.
+/// Number of session ids that one scan covers.
 const SCAN_RANGE: i64 = 10_000;
 
 /// Maximum number of sessions that one scan adds.
@@ -90,8 +91,8 @@ impl IndexBacklog {
 struct Scan {
     from: SessionId,
     due: Instant,
-    /// Whether the last scan found sessions. If so, there are probably more, for example after the migration of a file,
-    /// and the next scan follows at once.
+    /// Whether the last scan found sessions. If so, the next scan follows at once, because there are probably more
+    /// sessions to index, for example after the migration of a file.
     found: bool,
 }
 
@@ -104,7 +105,7 @@ pub(super) async fn run(store: Postgres) {
     }
 }
 
-/// Indexes until the backlog is empty.
+/// Indexes messages until the backlog is empty and the scan finds no further sessions.
 async fn index_all(store: &Postgres, scan: &mut Scan) {
     let mut duration = Duration::ZERO;
     loop {
@@ -150,7 +151,7 @@ async fn wait_until_quiet(store: &Postgres, longest: Duration) {
 }
 
 /// Scans the next range of session ids, and adds the sessions that are not fully indexed to the backlog. Such sessions
-/// were left by nodes that ended. Returns whether there were any.
+/// are left over from nodes that ended. Returns whether there were any.
 async fn scan_sessions(store: &Postgres, from: &mut SessionId) -> OpResult<bool> {
     let sql = "SELECT id FROM epitome.sessions WHERE id > $1 AND id <= $2 AND state = 'open' AND indexed < head \
          ORDER BY id LIMIT $3";
@@ -170,7 +171,7 @@ async fn scan_sessions(store: &Postgres, from: &mut SessionId) -> OpResult<bool>
     Ok(!not_indexed.is_empty())
 }
 
-/// Indexes the next messages of these sessions, and returns the sessions that have more.
+/// Indexes the next messages of these sessions. Returns the sessions with further messages to index.
 async fn index_chunk(store: &Postgres, sessions: &[SessionId]) -> OpResult<Vec<SessionId>> {
     // Locked sessions cannot be removed in the meantime, but they can grow. Sessions that are being removed are
     // skipped.

@@ -1,8 +1,8 @@
 //! Maintenance that a node does at intervals: it removes deleted sessions, expired idempotency keys and old events, one
-//! bounded step at a time. If two nodes do the same step at the same time, the result is the same as if one node does
-//! it.
+//! bounded step at a time. If two nodes do the same step at the same time, the result is the same as if only one node
+//! does it.
 //!
-//! The task also detects that a SQLite file is being migrated into the database. From then on it does nothing.
+//! The task also detects that a SQLite file is being migrated into the database. From then on, the task does nothing.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -47,7 +47,7 @@ async fn run_once(store: &Postgres, is_sweep: bool) {
     if store.check_for_migration().await.is_err() {
         return;
     }
-    // A failed step is retried in the next sweep, and does not stop the others.
+    // A failed step is retried in the next sweep, and the other steps still run.
     let _ = remove_all(store).await;
     if is_sweep {
         let _ = delete_expired(store).await;
@@ -95,8 +95,8 @@ async fn delete_expired(store: &Postgres) -> OpResult<()> {
     Ok(())
 }
 
-/// Numbers the events of workspaces that have many events without a number, and deletes their oldest events. Usually a
-/// read does this, but some workspaces' events are never read.
+/// Assigns numbers to events in workspaces that have many events without a number, and deletes the oldest events of
+/// these workspaces. Usually a read does this, but in some workspaces events are never read.
 async fn number_events(store: &Postgres) -> OpResult<()> {
     let sql = "SELECT workspace FROM epitome.told GROUP BY workspace HAVING count(*) > 1000 LIMIT 100";
     let mut tx = PgTransaction::autocommit(store);
@@ -106,7 +106,7 @@ async fn number_events(store: &Postgres) -> OpResult<()> {
     Ok(())
 }
 
-/// Maximum number of events numbered at a time.
+/// Maximum number of events that get a number at a time.
 const MAX_NUMBERED: i64 = 5_000;
 
 impl Postgres {
@@ -141,7 +141,7 @@ impl Postgres {
         Err(OpError::Migrating)
     }
 
-    /// Numbers all events of a workspace that have no number yet.
+    /// Assigns numbers to all events of a workspace that have no number yet.
     pub(super) async fn number_pending_events(&self, workspace: &str) -> OpResult<()> {
         let pending = Sql::new("SELECT 1 FROM epitome.told WHERE workspace = $1 LIMIT 1", [workspace.into()]);
         let mut more =
@@ -152,12 +152,13 @@ impl Postgres {
         Ok(())
     }
 
-    /// Numbers a workspace's events that have no number yet, oldest first and at most [`MAX_NUMBERED`]. Deletes the
-    /// oldest numbered events above the limit. Returns true only if it numbered [`MAX_NUMBERED`] events, so that more
-    /// may be left. Otherwise a reader would wait forever while new events keep arriving.
+    /// Assigns numbers to a workspace's events that have no number yet, oldest first and to at most [`MAX_NUMBERED`]
+    /// events. Also deletes the oldest numbered events above the limit. Returns whether [`MAX_NUMBERED`] events got a
+    /// number, because then more events may be left. With fewer events, returns false even if new events have arrived:
+    /// otherwise a reader could wait forever while new events keep arriving.
     pub(super) async fn number_some_events(&self, workspace: &str) -> OpResult<bool> {
-        // With this lock, one node at a time numbers the workspace's events. The lock does not block the creation of
-        // sessions or reads of the settings.
+        // With this lock, only one node at a time assigns numbers to the workspace's events. The lock does not block
+        // the creation of sessions or reads of the settings.
         let lock = "SELECT 1 FROM epitome.workspaces WHERE name = $1 FOR NO KEY UPDATE";
         let mut tx = PgTransaction::read_write(self);
         tx.run(SqlBatch::new().add(Sql::new(lock, [workspace.into()]))).await?;

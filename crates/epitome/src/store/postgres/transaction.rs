@@ -29,7 +29,7 @@ pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 10
 /// How statements are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum TransactionKind {
-    /// Each statement runs by itself.
+    /// No explicit transaction: each statement is committed by itself.
     Autocommit,
     /// A transaction that reads from a single snapshot.
     Snapshot,
@@ -101,8 +101,9 @@ impl<'s> PgTransaction<'s> {
         Ok(())
     }
 
-    /// Rolls the transaction back if it has not ended, also after an error, so that the connection can be used again.
-    /// Returns `result`, or the error of the rollback.
+    /// Rolls the transaction back if it has not ended, so that the connection can be used again. This also happens
+    /// after an error. Returns `result`. If `result` is not an error but the rollback fails, returns the error of the
+    /// rollback.
     pub(super) async fn end<T>(mut self, result: OpResult<T>) -> OpResult<T> {
         let connection = self.connection.take().filter(|_| !is_connection_lost(&result));
         let Some(mut connection) = connection else { return result };
@@ -125,8 +126,8 @@ impl<'s> PgTransaction<'s> {
         deliver_rows(&rows, receivers)
     }
 
-    /// Sends statements in one message, together with the start of the transaction if it has not begun, and with its
-    /// end if `ends`.
+    /// Sends statements in one message. If the transaction has not begun, the message also begins it. If `ends` is set,
+    /// the message also ends it.
     pub(super) async fn send_statements(
         &mut self,
         statements: Vec<Sql<'_>>,
@@ -147,7 +148,7 @@ impl<'s> PgTransaction<'s> {
         let mut all = Vec::with_capacity(statements.len() + 4);
         if let Some(begin) = begin.filter(|_| begins) {
             all.push(Sql::new(begin, []));
-            // Behind a pooler, settings end with the transaction, so each transaction sets the timeouts again.
+            // Each transaction sets the timeouts again, because settings end with the transaction behind a pooler.
             all.extend((!connection.prepares).then(|| Sql::new(self.store.limits.clone(), [])));
         }
         let (preamble, now) = (all.len(), now.filter(|_| begins));
@@ -174,7 +175,7 @@ impl<'s> PgTransaction<'s> {
         self.connection.is_some()
     }
 
-    /// Returns the store's time, read with the first statements; `None` before them.
+    /// Returns the store's time, which is read with the first statements; `None` before the first statements.
     pub(super) fn time(&self) -> Option<Timestamp> {
         self.now
     }
@@ -279,7 +280,7 @@ impl Postgres {
     ///
     /// PostgreSQL may forget in a crash that it assigned a transaction id, and then assign the same id again. So if the
     /// server reports that the id was never assigned, the transaction was lost in a crash. If the server reports the id
-    /// as committed, it may be that of another transaction, so `commit_check` is run too.
+    /// as committed, it may be the id of another transaction, so `commit_check` is run too.
     async fn was_committed(&self, xid: &str, commit_check: &Sql<'_>) -> OpResult<bool> {
         let done: Result<_, StoreError> = retry!(self.retries(), async {
             let status = Sql::new("SELECT coalesce(pg_xact_status($1::xid8), '')", [xid.into()]);

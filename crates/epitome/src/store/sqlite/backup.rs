@@ -28,8 +28,8 @@ pub(super) fn copy_into(db: &Connection, to: &Path) -> OpResult<()> {
     };
     let publish = || -> std::io::Result<()> {
         File::open(&temporary)?.sync_all()?;
-        // A hard link fails if another process has created the target since the first check. A rename would replace
-        // that file, so it is used only if the file system does not support hard links.
+        // A hard link fails if another process has created the target since the first check. A rename would replace the
+        // target, so a rename is used only if the file system does not support hard links.
         match std::fs::hard_link(&temporary, to) {
             Err(_) if !to.exists() => std::fs::rename(&temporary, to)?,
             linked => linked?,

@@ -1,4 +1,4 @@
-//! Implements [`Executor`] for SQLite, on a connection inside a transaction. Its futures never wait.
+//! Implements [`Executor`] for SQLite, on a connection inside a transaction. The futures of this executor never wait.
 
 use std::pin::pin;
 use std::sync::Arc;

@@ -42,7 +42,8 @@ impl Sqlite {
     /// Opens a file, and creates it if it does not exist. Blocks until the file is open.
     ///
     /// A file of up to 64 MiB is checked completely for damage. For a larger file, only the header, the schema, the
-    /// length and the newest rows are checked. [`Store::verify`] checks a file of any size completely.
+    /// length and the newest rows are checked. A file that can only be read is opened without these checks.
+    /// [`Store::verify`] checks a file of any size completely.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let (db, immutable) = match open::writer(&path, &options) {
@@ -56,7 +57,7 @@ impl Sqlite {
         Self::start(db, path, readers, options)
     }
 
-    /// Opens a store in memory, which is lost when the process ends.
+    /// Opens a store in memory. Its data is lost when the store is closed or the process ends.
     pub fn memory(options: SqliteOptions) -> Result<Self, StoreError> {
         let db = open::memory(&options)?;
         Self::start(db, PathBuf::from(":memory:"), None, options)

@@ -1,5 +1,5 @@
-//! Maintenance of a SQLite file. The writer does it while no write is waiting, one step of limited size at a time. If
-//! there is nothing to do, it does not write.
+//! Maintenance of a SQLite file. The writer runs maintenance in steps of limited size, usually while no write is
+//! waiting. If there is nothing to do, the writer does not write.
 
 use epitome_core::message::Timestamp;
 use epitome_core::outline::Outline;
@@ -37,8 +37,8 @@ pub(super) enum MaintenanceStep {
     Run(Sql<'static>),
 }
 
-/// Returns the next step, if there is one. The queries use indexes that contain no matching rows when there is nothing
-/// to do, so they are fast.
+/// Returns the next step, if there is one. The queries are fast: if there is nothing to do, the indexes that they use
+/// contain no matching rows.
 pub(super) fn next_step(db: &Connection, now: Timestamp) -> OpResult<Option<MaintenanceStep>> {
     let first = |sql: &str, since: Option<i64>| -> OpResult<Option<(i64, i64)>> {
         let read = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));

@@ -37,9 +37,9 @@ const KIB_PER_MIB: i64 = 1 << 10;
 
 /// Opens the file for the writer, and migrates its schema.
 ///
-/// Files of up to 64 MiB are checked with `quick_check`. For larger files this would take seconds. Of these, only the
-/// header, the schema and the newest rows are read, and the file's length is compared with the header. `verify` checks
-/// the rest.
+/// A file of up to 64 MiB is checked with `quick_check`, which would take seconds for a larger file. Of a larger file,
+/// only the header, the schema and the newest rows are read, and the file's length is compared with the header.
+/// `verify` checks the rest.
 pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     check_path(path)?;
     let flags =
@@ -52,7 +52,8 @@ pub(super) fn writer(path: &Path, options: &SqliteOptions) -> Result<Connection,
     opened.map_err(|error| refine(error, path, true))
 }
 
-/// Retries `attempt` for up to `busy` while SQLite returns this error code, which its busy timeout does not cover.
+/// Retries `attempt` for up to `busy` while SQLite returns this error code. SQLite's own busy timeout does not cover
+/// the code.
 fn retry_while<T>(busy: Duration, code: ErrorCode, mut attempt: impl FnMut() -> OpResult<T>) -> OpResult<T> {
     let until = Instant::now() + busy;
     loop {
@@ -67,9 +68,10 @@ fn retry_while<T>(busy: Duration, code: ErrorCode, mut attempt: impl FnMut() -> 
     }
 }
 
-/// Opens a file that may only be read, if it is undamaged and no process has it open. Such a file does not change, so
-/// SQLite needs no log file next to it. A log file shows that a process has the file open, and that the newest data may
-/// be in the log. This function then returns `reason`: the error with which the file could not be opened for writing.
+/// Opens a file that this process can only read. The schema must be current, and no other process must have the file
+/// open. Such a file does not change, so SQLite needs no log file next to it. If a log file exists, a process has the
+/// file open, and the newest data may be only in the log. In this case, returns `reason`: the error with which the file
+/// could not be opened for writing.
 pub(super) fn checked_immutable(
     path: &Path,
     options: &SqliteOptions,
@@ -103,7 +105,7 @@ pub(super) fn immutable(path: &Path, options: &SqliteOptions) -> OpResult<Connec
     Ok(db)
 }
 
-/// Opens a database in memory, which lives as long as the process.
+/// Opens a database in memory. Its data is lost when the connection is closed.
 pub(super) fn memory(options: &SqliteOptions) -> Result<Connection, StoreError> {
     let name = Path::new(":memory:");
     let opened = Connection::open_in_memory().map_err(OpError::from).and_then(|mut db| {
@@ -121,8 +123,8 @@ pub(super) fn reader(path: &Path, options: &SqliteOptions) -> OpResult<Connectio
     Ok(db)
 }
 
-/// Opens a file that is only read. If no file can be written in its directory, opens it as an immutable file. The
-/// schema must be current, because this function does not migrate it.
+/// Opens a file that a migration into PostgreSQL only reads. If no other file can be created in its directory, opens it
+/// as an immutable file. The schema must be current, because this function does not migrate it.
 pub(in crate::store) fn source(path: &Path, options: &SqliteOptions) -> Result<Connection, StoreError> {
     check_path(path)?;
     if !path.exists() {
@@ -154,8 +156,8 @@ pub(super) fn plain(path: &Path, options: &SqliteOptions) -> OpResult<Connection
 }
 
 fn prepare(mut db: Connection, path: &Path, options: &SqliteOptions) -> OpResult<Connection> {
-    // If SQLite cannot open the file for writing, it opens it for reading without an error. This is reported before the
-    // first read, because a read would already create files next to the database.
+    // If SQLite cannot open the file for writing, SQLite opens it for reading and reports no error. So this check runs
+    // before the first read: a read would already create files next to the database.
     if db.is_readonly("main")? {
         let reason = "SQLite could open it only for reading".to_owned();
         return Err(StoreError::ReadOnly { path: path.display().to_string(), reason }.into());
@@ -227,7 +229,8 @@ fn foreign(path: &Path, reason: &str) -> StoreError {
     StoreError::Foreign { path: path.display().to_string(), reason: reason.to_owned() }
 }
 
-/// Returns a more specific error than SQLite's. If `opened`, the file itself could be opened, and a later step failed.
+/// Returns a more specific error than SQLite's. `opened` is set if the file itself could be opened, and a later step
+/// failed.
 fn refine(error: OpError, path: &Path, opened: bool) -> StoreError {
     let code = match &error {
         OpError::Sqlite(error) => error.sqlite_error_code(),
@@ -268,8 +271,8 @@ fn is_epitome_file(db: &Connection, path: &Path) -> OpResult<bool> {
     }
 }
 
-/// Returns the number of schema migrations applied to a file; 0 if the file is empty. Fails if they differ from the
-/// migrations of this release.
+/// Returns the number of schema migrations applied to a file; 0 if the file is empty. Fails if the applied migrations
+/// differ from the migrations of this release.
 fn applied_migrations(db: &Connection, path: &Path) -> OpResult<usize> {
     if is_epitome_file(db, path)? { read_applied(db) } else { Ok(0) }
 }
@@ -315,7 +318,7 @@ fn migrate(db: &mut Connection, path: &Path, options: &SqliteOptions) -> OpResul
     Ok(())
 }
 
-/// Returns the number of applied schema migrations. Fails if they differ from the migrations of this release.
+/// Returns the number of applied schema migrations. Fails if they differ from this release's migrations.
 fn read_applied(db: &Connection) -> OpResult<usize> {
     let version: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
     let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'";

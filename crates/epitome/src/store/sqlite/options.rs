@@ -11,18 +11,18 @@ use epitome_core::message::Timestamp;
 pub struct SqliteOptions {
     /// Returns the current time.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
-    /// How long an operation waits for another process that is writing. Then it fails.
+    /// How long an operation waits while another process writes to the file. After this time, the operation fails.
     pub busy: Duration,
     /// Maximum number of concurrent reads.
     pub readers: usize,
-    /// Called by the writer right before a transaction begins, and right after it was committed or rolled back. For
-    /// tests that kill the process in between.
+    /// Called by the writer right before a transaction begins, and right after the transaction was committed or rolled
+    /// back. For tests that kill the process between these two calls.
     pub on_write: Option<Arc<dyn Fn(WriteStage) + Send + Sync>>,
     /// The writer does maintenance when no write has arrived for this duration. Maintenance includes adding messages to
     /// the search index.
     pub index_pause: Duration,
-    /// Whether a file without write permission can be opened. No other process may have it open, and all writes fail.
-    /// If false, opening such a file fails.
+    /// Whether a file without write permission can be opened. No other process must have the file open, and all writes
+    /// to the store fail. If false, opening such a file fails.
     pub allow_read_only: bool,
     /// Maximum number of pages in the file. Simulates a full disk in tests.
     #[doc(hidden)]

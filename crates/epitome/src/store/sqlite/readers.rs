@@ -1,9 +1,9 @@
 //! Runs reads on a few connections.
 //!
-//! Each read is one transaction, so it sees a single state. In WAL mode a read neither waits for the writer nor blocks
-//! it.
+//! Each read is one transaction, so it sees a single state. In WAL mode, a read does not wait for the writer, and the
+//! writer does not wait for a read.
 //!
-//! Reads run on a few blocking threads of the runtime. A thread that has finished a read takes the next one that waits.
+//! Reads run on a few blocking threads of the runtime. A thread that has finished a read takes the next waiting read.
 //! So under load no thread is put to sleep and woken between two reads. Small reads of cached data run on the caller's
 //! thread, because waking another thread would take longer than the read.
 
@@ -57,10 +57,10 @@ impl Readers {
         }
     }
 
-    /// Runs a read in one transaction. If `new_connection` is set, opens a new connection for it, which
-    /// `integrity_check` needs. FTS5 caches a snapshot of its index in every connection. Queries refresh the snapshot,
-    /// but `integrity_check` does not. On an old connection it reports index segments that were merged since then as
-    /// damage.
+    /// Runs a read in one transaction. If `new_connection` is set, the read runs on a new connection, which
+    /// `integrity_check` needs. FTS5, the full-text index, caches a snapshot of the index in every connection. Queries
+    /// refresh this snapshot, but `integrity_check` does not. So on an old connection, `integrity_check` would report
+    /// index segments as damaged that were merged after the snapshot.
     pub(super) async fn read(&self, new_connection: bool, op: ConnectionOp) -> Result<(), StoreError> {
         let (reply, answer) = oneshot::channel();
         let read = move |readers: &Self| {

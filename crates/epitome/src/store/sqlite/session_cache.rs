@@ -1,8 +1,8 @@
 //! Caches the state of sessions after the writer's last write, and the number of each workspace's last event.
 //!
 //! With this cache, most appends need not read the session's state again. The cache is valid only while no other
-//! connection writes. Each transaction begins by reading SQLite's `data_version`: if another process or connection has
-//! written, the whole cache is cleared. A rollback clears it too.
+//! connection writes. Each transaction begins by reading SQLite's `data_version`. If this version shows that another
+//! process or connection has written, the whole cache is cleared. A rollback also clears the cache.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -45,7 +45,7 @@ pub(super) type ConnectionOp = Box<dyn FnOnce(&mut Connection) -> OpResult<()> +
 pub(super) struct WriterHandle {
     jobs: Mutex<Option<SyncSender<WriteJob>>>,
     permits: Arc<Semaphore>,
-    /// Signals the end of the thread: the thread drops the sender.
+    /// Signals the end of the thread. When the thread ends, it drops the sender of this channel.
     ended: watch::Receiver<()>,
 }
 
@@ -117,7 +117,8 @@ struct WriterThread {
 }
 
 /// The number of jobs in recent transactions, and how long the last commit took. Callers that were just answered often
-/// write again at once. Waiting briefly for their jobs takes less time than an additional sync.
+/// write again at once. So a transaction waits briefly until it has the expected number of jobs, which takes less time
+/// than an additional sync.
 #[derive(Clone, Copy, Default)]
 struct GroupEstimate {
     jobs: usize,
@@ -130,7 +131,7 @@ impl GroupEstimate {
         self.sync.min(MAX_GROUP_WAIT)
     }
 
-    /// Updates the expected number of jobs. It falls slowly, only after several smaller transactions.
+    /// Updates the expected number of jobs. The number decreases slowly, only after several smaller transactions.
     fn update(self, jobs: usize, sync: Duration) -> Self {
         Self { jobs: jobs.max(self.jobs * 7 / 8), sync }
     }
@@ -271,7 +272,7 @@ impl WriterThread {
             self.cache.clear();
             self.notify(WriteStage::Begun);
             // If another process is writing, give up at once. Maintenance can wait, but a job or a shutdown that
-            // arrives meanwhile must not wait for it.
+            // arrives meanwhile must not wait for maintenance.
             self.db.busy_timeout(Duration::ZERO)?;
             let done = self.db.execute_batch("BEGIN IMMEDIATE").map_err(OpError::from);
             self.db.busy_timeout(self.options.busy)?;

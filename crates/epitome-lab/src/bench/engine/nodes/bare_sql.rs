@@ -13,7 +13,8 @@ use tokio_postgres::{Client, Statement};
 use super::super::{invalid, messages};
 use super::{TASKS, failed, join_all};
 
-/// Creates a temporary database, runs `measure` in it and removes it. Existing data is never touched.
+/// Creates a temporary database, runs `measure` in this database, and removes the database. Existing databases are not
+/// changed.
 pub(super) async fn in_temporary_database<T>(
     url: &str,
     measure: impl AsyncFnOnce(&str) -> Result<T, Error>,
@@ -23,8 +24,8 @@ pub(super) async fn in_temporary_database<T>(
     server.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE template0 ENCODING 'UTF8'")).await.map_err(
         |error| {
             failed(format!(
-                "cannot create a temporary database ({}); the user needs the right CREATEDB, and the URL must be that of the \
-                 server itself, not of a connection pooler",
+                "cannot create a temporary database ({}); the database user needs the CREATEDB right, and the URL must \
+                 lead to the server itself, not to a connection pooler",
                 error.as_db_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
             ))
         },
@@ -36,7 +37,7 @@ pub(super) async fn in_temporary_database<T>(
     Ok(measured)
 }
 
-/// Returns the same URL with another database name.
+/// Replaces the database name in a URL.
 fn with_database(url: &str, name: &str) -> String {
     let (base, query) = url.split_once('?').map_or((url, None), |(base, query)| (base, Some(query)));
     let begin = base.find("://").map_or(0, |at| at.saturating_add(3));
@@ -49,7 +50,8 @@ fn with_database(url: &str, name: &str) -> String {
     }
 }
 
-/// Connections that insert all columns of the same rows into the messages table as the engine does, and nothing else.
+/// Connections that insert rows with every column into the engine's messages table. Unlike the engine, they do no other
+/// work.
 pub(super) struct BareClients {
     clients: Vec<Arc<BareClient>>,
     next: AtomicI64,
@@ -84,13 +86,14 @@ impl BareClients {
         Ok(Self { clients, next: AtomicI64::new(-1) })
     }
 
-    /// Returns rows per second.
+    /// Inserts `each` batches of `batch` rows on every connection. Returns the rows per second of all connections
+    /// together.
     pub(super) async fn round(&self, each: u64, batch: u64) -> Result<f64, Error> {
         let started = Instant::now();
         let mut tasks = JoinSet::new();
         for client in &self.clients {
             let client = Arc::clone(client);
-            // A negative id belongs to no session. The rows are deleted below.
+            // A negative id belongs to no session. This function deletes the rows at its end.
             let session = self.next.fetch_sub(1, Ordering::Relaxed);
             tasks.spawn(async move {
                 for n in 0..each {
@@ -146,7 +149,7 @@ impl BareClients {
         }
     }
 
-    /// Waits until the search index is up to date.
+    /// Waits until the engine has updated the search index for every message.
     pub(super) async fn wait_until_indexed(&self) -> Result<(), Error> {
         let Some(client) = self.clients.first() else { return Ok(()) };
         for _ in 0..1_000 {

@@ -1,4 +1,5 @@
-//! Measures the throughput of several nodes, and how soon a node leases a slot that became due on another node.
+//! Measures how many summaries several nodes write per second, and how soon a node leases a slot that became due on
+//! another node.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::{OnProgress, Progress, Spread, messages};
 use super::{MODEL_DELAY, failed};
 
-/// Starts a provider on loopback that waits and then returns the same response to every request.
+/// Starts a provider on loopback. The provider returns the same response to every request, after [`MODEL_DELAY`].
 async fn provider() -> Result<String, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").await.map_err(failed)?;
     let address = listener.local_addr().map_err(failed)?;
@@ -49,7 +50,7 @@ async fn answer(mut stream: TcpStream) {
     }
 }
 
-/// Returns the end of the first request; `None` until it has arrived completely.
+/// Returns the length of the first request in `read`, in bytes. `None` if this request has not arrived completely.
 fn request_end(read: &[u8]) -> Option<usize> {
     let head = read.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
     let text = std::str::from_utf8(read.get(..head)?).ok()?.to_ascii_lowercase();
@@ -59,7 +60,7 @@ fn request_end(read: &[u8]) -> Option<usize> {
     (read.len() >= end).then_some(end)
 }
 
-/// Measures summaries per second by `nodes` nodes, each with four workers.
+/// Measures how many summaries `nodes` nodes write per second. Each node has four workers.
 pub(super) async fn summaries_per_second(
     url: &str,
     sessions: usize,
@@ -133,7 +134,7 @@ pub(super) async fn lease_delay(
                 if let Some(lease) = other.lease(request(&name)).await? {
                     return Ok::<_, StoreError>((Instant::now(), lease));
                 }
-                // Waits like a worker: for a notification, but at most a second.
+                // Waits like a worker does: until a notification arrives, but at most one second.
                 let _ = tokio::time::timeout(Duration::from_secs(1), other.wait_for_hint()).await;
             }
         };

@@ -78,10 +78,10 @@ pub struct Args {
     /// Budgets of contexts, in tokens [default: 1000,2000,4000,8000]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = epitome_terminal::flags::whole)]
     budget: Vec<u64>,
-    /// Window of the agent's model in tokens, for the policies inline, economic and mask
+    /// Window of the agent's model in tokens, for inline, economic and mask
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, default_value_t = 128_000)]
     window: u64,
-    /// Number of messages at the beginning that always stay, if a recording does not set `pinned`
+    /// Number of first messages that always stay, if a recording does not set it
     #[arg(long, value_name = "N")]
     pinned: Option<usize>,
     #[arg(long, value_name = "FORMAT", help = format!("{} [default: detected]", Dialect::names(&Dialect::all())))]
@@ -92,7 +92,7 @@ pub struct Args {
     /// Writes each chart as an SVG file into this folder
     #[arg(long, value_name = "DIR")]
     charts: Option<PathBuf>,
-    /// Writes the contexts of one policy to this file: the first policy that builds contexts
+    /// Writes the contexts of the first policy that builds contexts to this file
     #[arg(long, value_name = "FILE")]
     contexts: Option<PathBuf>,
     /// Writes every request of the first policy to this file
@@ -101,7 +101,7 @@ pub struct Args {
     /// Measures only what the lists retain, and not the cost; this is faster
     #[arg(long)]
     no_cost: bool,
-    /// Number of conversations that are played at a time [default: number of processors]
+    /// Number of conversations played at a time [default: number of processors]
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole)]
     jobs: Option<u64>,
 }

@@ -148,13 +148,13 @@ impl Network {
         *locked(&self.shared.delay) = delay;
     }
 
-    /// Breaks a connection when these bytes pass through it. Other connections stay open. After the pattern has
+    /// Breaks a connection when it forwards these bytes. Other connections stay open. After the pattern has
     /// passed `times` times, it is removed. Only one pattern can be set at a time.
     pub fn cut_when(&self, toward: Toward, pattern: &[u8], when: When, times: usize) {
         self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times, all: false });
     }
 
-    /// Acts like [`Network::cut`] when these bytes pass through any connection.
+    /// Acts like [`Network::cut`] when any connection forwards these bytes.
     pub fn cut_all_when(&self, toward: Toward, pattern: &[u8], when: When) {
         self.wait_for(PatternTrap { toward, pattern: pattern.to_vec(), when, times: 1, all: true });
     }

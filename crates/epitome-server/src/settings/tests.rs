@@ -274,7 +274,7 @@ fn an_unknown_variable_is_refused() {
         .refused("EPITOME_CONTEXT_MAX_TOKEN: no such setting; did you mean EPITOME_CONTEXT_MAX_TOKENS?");
     Trial::new()
         .env("EPITOME_MCP_TOOLS", "true")
-        .refused("EPITOME_MCP_TOOLS: no such setting; `epitome --write-config -` lists them all");
+        .refused("EPITOME_MCP_TOOLS: no such setting; `epitome --write-config -` lists all settings");
     Trial::new().env("EPITOME_CONFIG", "").load();
 }
 
@@ -348,7 +348,7 @@ fn lists_may_be_json_and_invalid_json_is_reported() {
     assert!(wrong.starts_with("EPITOME_SLOT: not JSON: "), "{wrong}");
     Trial::new()
         .set("limits.batch")
-        .refused("--set limits.batch: expected KEY=VALUE, as in context.max_tokens=50000");
+        .refused("--set limits.batch: expected KEY=VALUE, such as context.max_tokens=50000");
     Trial::new().set("=5").refused("--set =5: invalid name of a setting");
     let back = Trial::new().file("[limits]\nbatch = 5").set("limits.batch=null").load();
     assert_eq!(back.settings.limits.batch, 1_000, "null takes it back");
@@ -518,7 +518,7 @@ fn a_postgresql_address_is_shown_without_its_password() {
 fn other_databases_are_refused() {
     Trial::new()
         .env("EPITOME_DB", "mysql://ann:secret@x")
-        .refused("EPITOME_DB: not a database; give the path of a SQLite file, sqlite:PATH or postgres://…");
+        .refused("EPITOME_DB: is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…");
     Trial::new()
         .db("postgres:ann:secret@x")
         .refused("--db: a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE");

@@ -15,7 +15,7 @@ fn list_shows_sessions_with_what_their_summaries_cover() {
     assert!(lines[1].contains("just now") && lines[2].starts_with("anne "), "{out}");
     let (_, out, errors) = place.on_db(&["list", "--limit", "1"]);
     assert_eq!(out.lines().count(), 2);
-    assert_eq!(errors, "there are more: --after \"ann\"\n");
+    assert_eq!(errors, "there are more sessions; use --after \"ann\"\n");
     assert!(place.good(&["list", "--after", "ann"]).lines().nth(1).unwrap().starts_with("anne "));
     let sessions = place.json_lines(&["list"]);
     assert_eq!((&sessions[0]["name"], &sessions[0]["messages"]), (&json!("ann"), &json!(60)));
@@ -63,7 +63,8 @@ fn a_context_into_which_nothing_fits_says_why() {
         &["context", "large", "--tokens", "50"],
         1,
         "nothing fits in 50 tokens: the newest message, with its tool calls and results, exceeds the budget that \
-         remains after pinned messages; --oversize clip shows an excerpt of it",
+         remains after pinned messages; increase --tokens, or use --oversize clip to show an excerpt of the \
+         newest message",
     );
     assert!(!place.good(&["context", "large", "--tokens", "50", "--oversize", "clip"]).is_empty());
     let (code, _, errors) = place.on_db(&["context", "ann", "--tokens", "0"]);
@@ -90,7 +91,7 @@ fn summarize_writes_a_summary_unless_nothing_is_new() {
     place.fails(
         &["summarize", "ann", "--slot", "none"],
         1,
-        "there is no slot \"none\"; slots are long, short",
+        "there is no slot \"none\"; the session's slots are long, short",
     );
 }
 
@@ -102,7 +103,7 @@ fn a_summary_that_cannot_be_written_yet_says_why() {
         call.parts = vec![Part::call("c", "run", "{}")];
         engine.session("open").append(call).await.unwrap();
     });
-    let line = "not written yet: no legal cut yet: a tool call or loop is in progress";
+    let line = "not written yet: the worker waits until the tool call or loop in progress ends";
     place.fails(&["summarize", "open"], 1, line);
     let (code, out, errors) = place.on_db(&["summarize", "open", "--json"]);
     assert_eq!((code, errors.as_str()), (Some(1), ""));
@@ -134,11 +135,11 @@ fn undo_reverts_the_current_summary() {
     assert!(out.contains("is undone; summary ") && out.ends_with("is current again\n"), "{out}");
     let (code, _, errors) = place.on_db(&["undo", "ann"]);
     assert_eq!(code, Some(2));
-    assert!(errors.starts_with("epitome: which summary? use --slot or --summary; current are "), "{errors}");
+    assert!(errors.starts_with("epitome: several summaries are current: "), "{errors}");
     let long = place.json(&["undo", "ann", "--slot", "long"]);
     assert_eq!(long["stands"], json!(null));
     let id = long["undone"].to_string();
-    let line = format!("summary {id} is not the current one; undo that first");
+    let line = format!("summary {id} is not the current summary of its slot; undo the current one first");
     place.fails(&["undo", "ann", "--summary", &id], 1, &line);
     place.fails(&["undo", "anne"], 1, "there is no current summary");
     place.fails(&["undo", "ann", "--summary", "999"], 1, "summary 999 not found");
@@ -175,7 +176,7 @@ fn search_finds_summarized_messages() {
     assert_eq!(out.lines().count(), 2, "{out}");
     assert!(out.starts_with("ann 14  Order 70071 was sent"), "{out}");
     let (_, out, errors) = place.on_db(&["search", "order", "--limit", "3", "--session", "ann"]);
-    assert_eq!((out.lines().count(), errors.as_str()), (3, "there are more: --limit 15\n"));
+    assert_eq!((out.lines().count(), errors.as_str()), (3, "there are more matches; use --limit 15\n"));
     let found = place.json_lines(&["search", "OSLO", "yesterday", "--session", "anne"]);
     assert_eq!((found.len(), &found[0]["message"]["seq"]), (1, &json!(2)));
     let (code, out, errors) = place.on_db(&["search", "zebra"]);
@@ -240,7 +241,7 @@ fn similar_names_are_suggested_for_a_missing_session() {
 #[test]
 fn reading_commands_create_no_database() {
     let place = Place::new();
-    let line = "no database at epitome.db; `epitome import` creates one, `epitome demo` shows an example";
+    let line = "there is no database at epitome.db; `epitome import` creates one, and `epitome demo` shows an example";
     for args in [
         ["list"].as_slice(),
         &["context", "a"],
@@ -301,6 +302,6 @@ fn a_context_without_a_message_to_answer_says_so() {
     assert_eq!((code, out.as_str()), (Some(1), ""));
     let line = "epitome: the session has no message that a model could answer: ";
     assert!(errors.starts_with(line), "{errors}");
-    place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the newest message is 2");
+    place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the session's newest message is 2");
     place.good(&["context", "anne", "--as-of", "2"]);
 }

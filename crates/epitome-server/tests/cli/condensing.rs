@@ -261,7 +261,7 @@ fn bad_input_gives_one_line_on_standard_error_and_no_output() {
     place.refuses(
         &b"[".repeat(2_000),
         &["--set", "limits.body=1000"],
-        "standard input: over 1.0 kB (limits.body); raise it with --set limits.body=N",
+        "standard input: is larger than 1.0 kB (limits.body); raise the limit with --set limits.body=N",
     );
     for (input, says) in [
         ("nonsense", "JSON"),
@@ -405,7 +405,7 @@ fn a_terminal_shows_what_was_done_and_what_to_pipe_in() {
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");
     let (code, printed, _) = place.at_terminal(80, &["condense"]);
-    let line = "epitome: no input: name a FILE, or pipe it in: `epitome condense < request.json`; \
+    let line = "epitome: no input; give a FILE, or pipe a request in: `epitome condense < request.json`; \
                 `epitome condense --help` lists the options\r\n";
     assert_eq!((code, printed.as_str()), (Some(2), line));
     let shown = place.on_terminal(80, &["condense", "--explain", "--force", "in.json"]);

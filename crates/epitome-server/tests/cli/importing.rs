@@ -317,7 +317,7 @@ fn missing_and_empty_files_are_reported() {
     assert!(errors.starts_with("epitome: nowhere.jsonl cannot be read: "), "{errors}");
     assert!(!place.db().exists(), "no database is made for nothing");
     std::fs::write(place.path("empty.jsonl"), "\n\n").unwrap();
-    place.fails(&["import", "empty.jsonl"], 2, "there are no messages to import");
+    place.fails(&["import", "empty.jsonl"], 2, "the input contains no messages");
     place.fails(&["import", "empty.jsonl", "--format", "latin"], 2,
         "invalid value 'latin' for '--format <FORMAT>': no such format; use one of: openai, responses, anthropic, epitome; `epitome import --help` lists the options");
 }
@@ -341,7 +341,7 @@ fn a_pipe_named_as_a_file_is_copied_while_it_is_read() {
     let lines = "chat: 4 messages added\nimport: 4 messages added\nsubst: 4 messages added\n";
     assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), lines, ""));
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0);
-    place.fails(&["import", "tmp"], 1, "tmp is a folder; name the files in it");
+    place.fails(&["import", "tmp"], 1, "tmp is a folder; give the files in it, as in tmp/*.jsonl");
 }
 
 #[test]

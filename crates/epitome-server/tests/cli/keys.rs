@@ -125,7 +125,7 @@ fn a_key_that_cannot_be_created_is_one_line_and_changes_nothing() {
         ),
         (
             &["keys", "create", "--admin", "--workspace", "a"],
-            "an admin key is for all workspaces; remove --workspace, or use --rights",
+            "an admin key is for all workspaces; remove --workspace, or use --rights instead of --admin",
         ),
         (
             &["keys", "create", "--rights", "read", "--expires", "soon"],

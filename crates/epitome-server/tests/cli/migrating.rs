@@ -117,7 +117,7 @@ fn a_migration_checks_its_arguments_first() {
     let to = address(&database);
     for (args, printed) in [
         (vec!["--from", "missing.db", "--to", &to], "missing.db cannot be opened: there is no such file"),
-        (vec!["--from", &to, "--to", &to], "--from: expected a SQLite file, as its path or sqlite:PATH"),
+        (vec!["--from", &to, "--to", &to], "--from: expected the path of a SQLite file, or sqlite:PATH"),
         (
             vec!["--from", "epitome.db", "--to", "epitome.db"],
             "--to: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",

@@ -141,5 +141,5 @@ fn a_wrong_address_is_reported_in_one_line() {
         assert!(errors.contains(printed) && errors.lines().count() == 1, "{db}: {errors}");
     }
     let demo = result_of(place.epitome(&["demo", "--db", &url]).output().unwrap());
-    assert!(demo.0 == Some(2) && demo.2.contains("a file of its own"), "{demo:?}");
+    assert!(demo.0 == Some(2) && demo.2.contains("its own database file"), "{demo:?}");
 }

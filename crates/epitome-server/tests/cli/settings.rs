@@ -107,7 +107,7 @@ fn settings_reach_the_engine() {
 fn the_written_file_explains_the_forms_of_values() {
     let (_, file, _) = Place::new().run(&["--write-config", "-"]);
     for words in [
-        "own, no key is sent unless you set this.",
+        "own, no key is sent unless you set key_env.",
         "https://api.openai.com/v1, https://api.anthropic.com/v1",
         "messages(n), turns(n), tokens(n), chars(n), window(fraction), every(seconds),",
         "idle(seconds), important(n), all(.., ..), any(.., ..).",

@@ -176,6 +176,6 @@ fn a_slot_that_does_not_exist_is_reported_with_a_similar_one() {
         1,
         "there is no summary of the slot \"lng\"; did you mean long?",
     );
-    let other = "there is no slot \"zebra\"; slots are long, short";
+    let other = "there is no slot \"zebra\"; the session's slots are long, short";
     place.fails(&["summarize", "ann", "--slot", "zebra"], 1, other);
 }

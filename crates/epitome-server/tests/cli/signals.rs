@@ -120,7 +120,7 @@ fn an_interrupted_import_says_that_the_added_messages_stay() {
     let (code, _, errors) = result_of(child.wait_with_output().unwrap());
     assert_eq!(code, Some(130));
     assert_eq!(
-        errors, "\ninterrupted: the messages added so far stay; the same command resumes\n",
+        errors, "\ninterrupted: the messages added so far stay; run the same command to resume the import\n",
         "{errors}"
     );
     assert_eq!(place.path("tmp").read_dir().unwrap().count(), 0, "nothing is left behind");

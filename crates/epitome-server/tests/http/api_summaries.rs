@@ -101,7 +101,7 @@ fn undo_restores_the_previous_summary_once() {
     let undone = client.send("POST", &undo, &[], None).ok();
     assert_eq!((&undone["undone"], &undone["stands"]["id"]), (&json!(newest), &json!(parent)));
     assert_eq!(undone["stands"]["state"], "standing");
-    client.send("POST", &undo, &[], None).refused(409, "is not the current one");
+    client.send("POST", &undo, &[], None).refused(409, "is not the current summary of its slot");
     let all = client.get("/v1/sessions/a/summaries?history=true").ok();
     let state = |id: i64| {
         all["items"].as_array().unwrap().iter().find(|one| one["id"] == id).unwrap()["state"].clone()

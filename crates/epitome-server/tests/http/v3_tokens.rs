@@ -401,7 +401,7 @@ fn with_a_secret_every_address_requires_a_token_or_a_key() {
 #[test]
 fn a_weak_secret_is_reported() {
     let (short, long) = ("x".repeat(31), "x".repeat(32));
-    let (weak, none) = ("is shorter than 32 bytes", "there is none yet");
+    let (weak, none) = ("is shorter than 32 bytes", "no key exists yet");
     for (secret, said, unsaid) in [
         (None, none, weak),
         (Some(&short), weak, none),
@@ -413,7 +413,7 @@ fn a_weak_secret_is_reported() {
             let env: Vec<_> = secret.iter().map(|secret| ("THE_SECRET", secret.as_str())).collect();
             let server = Server::with(&[flags, more].concat(), &env);
             let log = server.log();
-            assert!(!log.contains(unsaid) && !log.contains("whoever sends none"), "{log}");
+            assert!(!log.contains(unsaid) && !log.contains("no keys are required"), "{log}");
             // On loopback nothing is reported about keys.
             assert!(log.contains(said) || secret.is_none() && more.is_empty(), "{log}");
         }

@@ -28,7 +28,7 @@ async fn without_a_key_the_call_fails_and_names_the_variable() {
         ..settings("x")
     };
     let error = remote(&named).write(&request()).await.unwrap_err();
-    assert!(error.to_string().contains("has no MY_KEY"), "{error}");
+    assert!(error.to_string().contains("environment variable MY_KEY is not set"), "{error}");
     let own = ModelSettings { key_env: None, ..named };
     let error = remote(&own).write(&request()).await.unwrap_err();
     assert_eq!(

@@ -78,7 +78,7 @@ pub struct Args {
     /// Budgets of contexts, in tokens [default: 1000,2000,4000,8000]
     #[arg(long, value_name = "N,…", value_delimiter = ',', value_parser = epitome_terminal::flags::whole)]
     budget: Vec<u64>,
-    /// Window of the agent's model in tokens, for inline, economic and mask
+    /// Window of the agent's model in tokens, for inline lists
     #[arg(long, value_name = "N", value_parser = epitome_terminal::flags::whole, default_value_t = 128_000)]
     window: u64,
     /// Number of first messages that always stay, if a recording does not set it

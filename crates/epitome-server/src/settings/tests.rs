@@ -516,9 +516,9 @@ fn a_postgresql_address_is_shown_without_its_password() {
 
 #[test]
 fn other_databases_are_refused() {
-    Trial::new()
-        .env("EPITOME_DB", "mysql://ann:secret@x")
-        .refused("EPITOME_DB: is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…");
+    Trial::new().env("EPITOME_DB", "mysql://ann:secret@x").refused(
+        "EPITOME_DB: is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…",
+    );
     Trial::new()
         .db("postgres:ann:secret@x")
         .refused("--db: a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE");

@@ -141,7 +141,7 @@ fn undo_reverts_the_current_summary() {
     let id = long["undone"].to_string();
     let line = format!("summary {id} is not the current summary of its slot; undo the current one first");
     place.fails(&["undo", "ann", "--summary", &id], 1, &line);
-    place.fails(&["undo", "anne"], 1, "there is no current summary");
+    place.fails(&["undo", "anne"], 1, "the session has no current summary");
     place.fails(&["undo", "ann", "--summary", "999"], 1, "summary 999 not found");
 }
 
@@ -180,7 +180,7 @@ fn search_finds_summarized_messages() {
     let found = place.json_lines(&["search", "OSLO", "yesterday", "--session", "anne"]);
     assert_eq!((found.len(), &found[0]["message"]["seq"]), (1, &json!(2)));
     let (code, out, errors) = place.on_db(&["search", "zebra"]);
-    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "", "nothing found\n"));
+    assert_eq!((code, out.as_str(), errors.as_str()), (Some(0), "", "no message found\n"));
     let (code, _, errors) = place.on_db(&["search", " "]);
     assert_eq!((code, errors.lines().count()), (Some(2), 1), "{errors}");
 }
@@ -258,7 +258,7 @@ fn reading_commands_create_no_database() {
     let usual = place.path(".local/share/epitome/epitome.db");
     let (code, _, errors) = place.run(&["list"]);
     assert_eq!(code, Some(1));
-    assert!(errors.starts_with(&format!("epitome: no database at {}", usual.display())), "{errors}");
+    assert!(errors.starts_with(&format!("epitome: there is no database at {}", usual.display())), "{errors}");
     assert_eq!(place.folder.path().read_dir().unwrap().count(), 0, "something was made");
 }
 

@@ -282,7 +282,8 @@ fn bad_input_gives_one_line_on_standard_error_and_no_output() {
     for (args, line) in [
         (
             ["--keep", "5"].as_slice(),
-            "unknown argument \"--keep\"; similar are --keep-first, --keep-turns, --keep-tokens".to_owned(),
+            "unknown argument \"--keep\"; similar names: --keep-first, --keep-turns, --keep-tokens"
+                .to_owned(),
         ),
         (
             &["--window", "0"],

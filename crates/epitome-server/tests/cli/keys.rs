@@ -142,9 +142,9 @@ fn a_key_that_cannot_be_created_is_one_line_and_changes_nothing() {
     for args in [["keys", "list"].as_slice(), &["keys", "revoke", "0123"]] {
         let (code, _, errors) = place.on_db(args);
         assert_eq!(code, Some(1));
-        assert!(errors.starts_with("epitome: no database at epitome.db; "), "{errors}");
+        assert!(errors.starts_with("epitome: there is no database at epitome.db; "), "{errors}");
     }
-    let passed = "expires: is in the past; set a later time, or none";
+    let passed = "expires: is in the past; set a later time, or leave it out";
     place.fails(&["keys", "create", "--rights", "read", "--expires", "2001-01-01"], 2, passed);
     let label = "l".repeat(201);
     let (code, _, errors) = place.on_db(&["keys", "create", "--admin", "--label", &label]);

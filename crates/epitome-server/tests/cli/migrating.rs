@@ -124,7 +124,7 @@ fn a_migration_checks_its_arguments_first() {
         ),
         (
             vec!["--from", "epitome.db"],
-            "--to is missing: expected postgres://USER:PASSWORD@HOST:PORT/DATABASE",
+            "no PostgreSQL database to move into; add --to, or set server.db: expected postgres://USER:PASSWORD@",
         ),
     ] {
         let all = [vec!["migrate"], args].concat();

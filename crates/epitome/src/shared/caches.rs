@@ -29,8 +29,9 @@ const MAX_MERGED_SETTINGS: usize = 256;
 /// Maximum number of sessions whose encoding is cached.
 const MAX_ENCODINGS: usize = 10_000;
 
-/// Maximum size of all cached rendered texts together, in bytes. One text has a few kilobytes.
-const MAX_TEXT_BYTES: u64 = 2 << 20;
+/// Maximum size of all cached rendered texts together, in bytes. One text has a few kilobytes, and at most about 16 in
+/// the default slots. So the contexts of several hundred sessions in use fit.
+const MAX_TEXT_BYTES: u64 = 8 << 20;
 
 /// Maximum size of all cached extracts together, in bytes. The extracts of one summary have some tens of kilobytes.
 const MAX_EXTRACT_BYTES: u64 = 4 << 20;

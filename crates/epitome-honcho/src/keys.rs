@@ -32,7 +32,10 @@ pub(super) async fn create(
     }
     let expires = match param("expires_at") {
         None => None,
-        Some(text) => Some(IsoTime::parse(&text).ok_or_else(|| Faults::invalid_time(None, &text))?),
+        Some(text) => Some(
+            IsoTime::parse(&text)
+                .ok_or_else(|| Faults::invalid_time(&text).within("expires_at").within("query"))?,
+        ),
     };
     let key = match &app.jwt {
         Some(secret) => {

@@ -59,7 +59,13 @@ pub const MOUNT: Mount =
 /// Returns whether a request to this path reads data and may have a long response. Honcho's clients send list and
 /// search requests with `POST`, so the method does not show that these requests only read.
 fn reads(path: &str) -> bool {
-    ["/list", "/search", "/sessions"].iter().any(|end| path.ends_with(end))
+    let mut from_end = path.rsplit('/');
+    match from_end.next() {
+        Some("list" | "search") => true,
+        // `peers/{peer}/sessions` lists; `workspaces/{workspace}/sessions` creates.
+        Some("sessions") => from_end.nth(1) == Some("peers"),
+        _ => false,
+    }
 }
 
 /// Returns all routes. The caller wraps them with `epitome_http::middleware::wrap` and [`MOUNT`].
@@ -125,4 +131,20 @@ async fn health() -> Result<Response, Problem> {
 /// Returns the error for a route that is not offered.
 async fn refuse(_: auth::CanRead) -> Problem {
     not_offered()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_that_list_or_search_count_as_reads() {
+        for path in ["/v3/workspaces/list", "/v3/workspaces/w/peers/ann/sessions", "/v3/workspaces/w/search"]
+        {
+            assert!(reads(path), "{path}");
+        }
+        for path in ["/v3/workspaces/w/sessions", "/v3/workspaces/peers/sessions", "/v3/workspaces/w/peers"] {
+            assert!(!reads(path), "{path}");
+        }
+    }
 }

@@ -12,19 +12,26 @@ use super::wire::{MESSAGE_FIELDS, MICROS_KEY, MessageOut, WIRE_KEY};
 pub(super) async fn add(Authorized(access): CanWrite, Body(body, memory): Body) -> Answer {
     let messages = validate::body(&body, validate::messages)?;
     drop(body);
-    let answer = append(&access, messages).await;
+    let answer = append(&access, messages, |fault, index| fault.within(index).within("messages")).await;
     drop(memory);
     answer
 }
 
-/// Adds parsed messages, and responds with the stored messages.
-pub(super) async fn append(access: &Access, sent: Vec<MessageIn>) -> Answer {
+/// Adds parsed messages, and responds with the stored messages. `locate` adds the path of the message with an index to a
+/// fault in this message.
+pub(super) async fn append(
+    access: &Access,
+    sent: Vec<MessageIn>,
+    locate: fn(Faults, usize) -> Faults,
+) -> Answer {
     let now = now();
     let mut messages = Vec::with_capacity(sent.len());
     for (index, message) in sent.into_iter().enumerate() {
         let at = match &message.created_at {
             None => IsoTime::from_millis(now.millis()),
-            Some(text) => IsoTime::parse(text).ok_or_else(|| Faults::invalid_time(Some(index), text))?,
+            Some(text) => IsoTime::parse(text).ok_or_else(|| {
+                locate(Faults::invalid_time(text).within("created_at"), index).within("body")
+            })?,
         };
         messages.push(to_message(message, at));
     }

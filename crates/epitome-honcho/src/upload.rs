@@ -45,7 +45,7 @@ pub(super) async fn upload(Authorized(access): CanWrite, request: Request) -> An
         ));
     }
     let messages = pieces.into_iter().map(|piece| MessageIn { content: piece.to_owned(), ..sample.clone() });
-    append(&access, messages.collect()).await
+    append(&access, messages.collect(), |fault, _| fault).await
 }
 
 /// A file: its content type and its bytes.

@@ -73,18 +73,11 @@ impl Faults {
         Self::new(of, "missing", "Field required")
     }
 
-    /// Returns a fault for a `created_at` that is not a time. `message` is the index of the message in the request's
-    /// list of messages; `None` if the time is not part of such a list. This function adds the whole path, because the
-    /// code that parses the time does not read the body.
-    pub(crate) fn invalid_time(message: Option<usize>, sent: &str) -> Self {
+    /// Returns a fault for a text that is not a time. The caller adds the path of the field.
+    pub(crate) fn invalid_time(sent: &str) -> Self {
         let why = "ISO 8601 is expected, as in 2026-11-15T02:17:11Z";
         let msg = format!("Input should be a valid datetime or date, {why}");
-        let faults = Self::bound(&sent.into(), "datetime_from_date_parsing", msg, json!({"error": why}));
-        let faults = faults.within("created_at");
-        message
-            .into_iter()
-            .fold(faults, |faults, index| faults.within(index).within("messages"))
-            .within("body")
+        Self::bound(&sent.into(), "datetime_from_date_parsing", msg, json!({"error": why}))
     }
 
     /// Returns a fault for a body that is not JSON. The location of the fault is a position in the body, in bytes. The

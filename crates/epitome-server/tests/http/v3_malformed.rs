@@ -209,6 +209,9 @@ fn broken_uploads_are_refused_and_leave_nothing() {
         let (kind, body) = form(fields, file);
         broken(422, kind, &body);
     }
+    let (kind, body) = form(&[ann[0], ("created_at", "yesterday")], text);
+    let located = upload(&mut server.client(), kind, &body).json();
+    assert_eq!(located["detail"][0]["loc"], json!(["body", "created_at"]));
     let large = vec![b'x'; 6 << 20];
     let (kind, body) = form(&ann, Some(("text/plain", &large)));
     broken(413, kind, &body);

@@ -43,7 +43,7 @@ impl Sqlite {
     ///
     /// A file of up to 64 MiB is checked completely for damage. For a larger file, only the header, the schema, the
     /// length and the newest rows are checked. A file that can only be read is opened without these checks.
-    /// [`Store::verify`] checks a file of any size completely.
+    /// [`crate::Engine::verify`] checks a file of any size completely.
     pub fn open(path: impl AsRef<Path>, options: SqliteOptions) -> Result<Self, StoreError> {
         let path = path.as_ref().to_owned();
         let (db, immutable) = match open::writer(&path, &options) {

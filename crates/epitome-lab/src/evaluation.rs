@@ -7,7 +7,8 @@
 //! | measure | question |
 //! |---|---|
 //! | FER | Of the names that the next tool calls use and that occurred earlier, what share does the context contain? |
-//! | FERfar | The same as FER, but only for names that were last seen more than 2,000 tokens back |
+//! | FEM | Of the same names, what share does the context contain together with what was said about the name? |
+//! | FERfar | Like FER, but only for names that were last seen more than 2,000 tokens back |
 //! | AR | For what share of the questions about the conversation does the context contain the answer? |
 //! | ER | What share of the messages that prove an answer does the context contain? |
 //!
@@ -38,10 +39,12 @@ use serde_json::Value;
 
 pub mod cost;
 mod fidelity;
+mod meaning;
 mod names;
 mod terms;
 
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
+pub use meaning::listed_chars;
 pub use names::{contains_name, found_names};
 
 /// Returns the text of a message that the measures read. The text has the author's name (if the message has an author),

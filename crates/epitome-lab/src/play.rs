@@ -180,6 +180,8 @@ pub struct Outcome {
     pub budget: Option<Tokens>,
     /// FER: of the names that calls need, the share that the list still contains.
     pub fer: Mean,
+    /// FEM: of the same names, the share that the list contains together with what was said about them.
+    pub fem: Mean,
     /// FERfar: like FER, but only for names that are [far back](crate::evaluation::FAR).
     pub fer_far: Mean,
     /// AR: the share of the questions whose answer the list contains.
@@ -195,6 +197,10 @@ pub struct Outcome {
     pub curve: Vec<f64>,
     /// Number of requests that do not begin with the whole previous request.
     pub cuts: u64,
+    /// Number of characters of all measured summaries, and how many of these characters are in bare lists of names.
+    pub summary_chars: u64,
+    /// See `summary_chars`.
+    pub listed_chars: u64,
     /// Size of the measured lists in tokens, without the messages that are always shown.
     pub size: Mean,
     /// Number of contexts that leave out messages which no summary covers. These messages did not fit the budget, and

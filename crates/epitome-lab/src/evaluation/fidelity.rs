@@ -6,6 +6,7 @@ use epitome::rules::message::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::meaning::SaidAbout;
 use super::names::{contains_name, found_names};
 use super::terms::{each_term, each_word, stem};
 use super::{answer_text, text_of, values_of};
@@ -88,6 +89,11 @@ impl Recorded {
         &self.texts
     }
 
+    /// Returns the texts of the messages before position `at` that are not always shown.
+    pub fn condensable(&self, at: usize) -> impl Iterator<Item = &str> {
+        self.texts.get(self.pinned..at).unwrap_or_default().iter().map(String::as_str)
+    }
+
     /// Estimates the tokens of all messages before position `at`, without the messages that are always shown.
     pub fn size(&self, at: usize) -> u64 {
         self.texts.get(self.pinned..at).unwrap_or_default().iter().map(|text| estimate(text)).sum()
@@ -158,15 +164,21 @@ impl Shown {
         self.units().any(|unit| contains_name(unit, name))
     }
 
+    /// Returns whether the context contains a name together with what was said about it in these texts.
+    pub fn explains<'t>(&self, name: &str, texts: impl IntoIterator<Item = &'t str>) -> bool {
+        let all = std::iter::once(self.summary.as_str()).chain(self.messages.iter().map(String::as_str));
+        self.contains(name) && SaidAbout::of(name, texts).is_repeated_in(name, all)
+    }
+
     /// Returns the texts in which passages are searched: each line of the summary, and each message.
     fn units(&self) -> impl Iterator<Item = &str> {
         let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
-        lines.flat_map(chunks).chain(self.messages.iter().map(String::as_str))
+        lines.flat_map(pieces).chain(self.messages.iter().map(String::as_str))
     }
 }
 
 /// Splits a line into pieces of at most [`MAX_LINE_CHARS`] characters.
-fn chunks(line: &str) -> impl Iterator<Item = &str> {
+pub(super) fn pieces(line: &str) -> impl Iterator<Item = &str> {
     let mut rest = line;
     std::iter::from_fn(move || {
         let end = rest.char_indices().nth(MAX_LINE_CHARS).map_or(rest.len(), |(at, _)| at);

@@ -23,23 +23,34 @@ const FILES: [&str; 27] = [
 /// assert_eq!(names, ["2026-11-02", "KeyError", "https://x.io/a?b=1", "max_size", "src/app.py"]);
 /// ```
 pub fn found_names(text: &str) -> BTreeSet<String> {
-    let scan = Scan::new(text);
     let mut names = BTreeSet::new();
+    each_match(text, |matched, is_name| {
+        let name: String = matched.iter().collect();
+        let name = name.trim_matches(['.', ',', '/']);
+        if is_name && name.chars().count() >= 3 {
+            names.insert(name.to_owned());
+        }
+    });
+    names
+}
+
+/// Returns the text with a space in place of each name.
+pub(super) fn without_names(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    each_match(text, |matched, is_name| if is_name { plain.push(' ') } else { plain.extend(matched) });
+    plain
+}
+
+/// Calls `found` with each part of a text, in order: a name, or a single character outside of names.
+fn each_match(text: &str, mut found: impl FnMut(&[char], bool)) {
+    let scan = Scan::new(text);
     let mut at = 0;
     while at < scan.chars.len() {
-        match scan.name_at(at) {
-            Some(end) => {
-                let name: String = scan.chars.get(at..end).unwrap_or_default().iter().collect();
-                let name = name.trim_matches(['.', ',', '/']);
-                if name.chars().count() >= 3 {
-                    names.insert(name.to_owned());
-                }
-                at = end.max(at + 1);
-            }
-            None => at += 1,
-        }
+        let name = scan.name_at(at);
+        let end = name.unwrap_or(at).max(at + 1);
+        found(scan.chars.get(at..end).unwrap_or_default(), name.is_some());
+        at = end;
     }
-    names
 }
 
 /// Returns whether a text contains a name verbatim, not as part of a longer word.

@@ -63,6 +63,9 @@ impl PolicyResults {
     fn add(&mut self, outcome: Outcome) {
         let sum = &mut self.sum;
         sum.fer.join(&outcome.fer);
+        sum.fem.join(&outcome.fem);
+        sum.summary_chars += outcome.summary_chars;
+        sum.listed_chars += outcome.listed_chars;
         sum.fer_far.join(&outcome.fer_far);
         sum.ar.join(&outcome.ar);
         sum.er.join(&outcome.er);
@@ -94,8 +97,9 @@ pub(super) type Counter = (&'static str, fn(&PolicyResults) -> u64);
 pub(super) type Measure = (&'static str, fn(&PolicyResults) -> &Mean);
 
 /// All measures of what a list retains.
-pub(super) const MEASURES: [Measure; 4] = [
+pub(super) const MEASURES: [Measure; 5] = [
     ("names needed", |cell| &cell.sum.fer),
+    ("with meaning", |cell| &cell.sum.fem),
     ("older names", |cell| &cell.sum.fer_far),
     ("answers", |cell| &cell.sum.ar),
     ("evidence", |cell| &cell.sum.er),
@@ -178,7 +182,7 @@ impl Results {
     fn set(&self, set: &FileResults) -> Value {
         let whole = self.whole(&set.cells);
         let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &PolicyResults)| {
-            let Outcome { fer, fer_far, ar, er, cost, .. } = &cell.sum;
+            let Outcome { fer, fem, fer_far, ar, er, cost, summary_chars, listed_chars, .. } = &cell.sum;
             let measure = |mean: &Mean| {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
             };
@@ -188,10 +192,12 @@ impl Results {
                 "policy": self.name(*policy),
                 "budget": budget,
                 "fer": measure(fer),
+                "fem": measure(fem),
                 "fer_far": measure(fer_far),
                 "ar": measure(ar),
                 "er": measure(er),
                 "fer_by_distance": distances,
+                "list_share": (*summary_chars > 0).then(|| *listed_chars as f64 / *summary_chars as f64),
                 "tokens": cell.sum.size.value(),
                 "cost": self.costs.then(|| json!({
                     "calls": cost.calls,

@@ -96,19 +96,19 @@
 //! | term | meaning |
 //! |---|---|
 //! | message | One entry of the log: `seq` (consecutive, from 1), role, author, parts, flags, timestamp. |
-//! | turn | A user message and every message up to the next user message. Messages before the first user message are turn 0. |
+//! | turn | A user message and every message up to the next user message; messages before the first user message are turn 0. |
 //! | part | Text, reasoning, a tool call, a tool result, or media. |
-//! | outline | The shape of a message without its text. Planning needs only outlines. |
+//! | outline | The shape of a message without its text, which is all that planning needs. |
 //! | cut | A position where the log may be divided. |
-//! | batch | The tool calls of one reply and their results. A cut never divides a batch. |
-//! | stray | A tool result without a matching open call, or a repeated call. It stays in the log but is never sent. |
+//! | batch | The tool calls of one reply and their results, which a cut never divides. |
+//! | stray | A tool result without a matching open call, or a repeated call, which stays in the log but is never sent. |
 //! | slot | The configuration of one summary of a session: trigger, keep, limit, scope. |
 //! | scope | The messages that a slot covers: the whole session, or one author's messages. |
-//! | firing | A trigger event. It is identified by the position of the message at which a slot became due. |
+//! | firing | A trigger event, identified by the position of the message at which a slot became due. |
 //! | span | Consecutive messages, written as `from..=through`. |
 //! | summary | A text that covers the messages `1..=through` of its scope. |
 //! | context | What the agent receives: pinned messages, a summary and recent messages, within a token budget. |
-//! | condense | To shorten a message list before a model call. The result is a valid list. |
+//! | condense | To shorten a message list before a model call; the result is a valid list. |
 //! | strategy | The method by which a list is condensed. |
 //! | ledger | The names that a summary must repeat verbatim, ranked by how likely they are needed again. |
 //! | extract | A piece of a message from which `local` builds its summaries. |

@@ -28,6 +28,7 @@ use crate::limits::Limits;
 use crate::permits::Permit;
 use crate::problem::Problem;
 use crate::state::{HttpState, WithHttp};
+use crate::suggest::suggestion;
 
 /// How long the server reads and discards the rest of a refused body. Otherwise, a client that is still sending would
 /// not read the error response.
@@ -200,7 +201,8 @@ pub fn from_object<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
         return Err(Problem::invalid("the body: expected a JSON object"));
     };
     serde_path_to_error::deserialize(&fields).map_err(|error| {
-        let text: String = error.inner().to_string().chars().take(300).collect();
+        let full = error.inner().to_string();
+        let text = full.chars().take(300).chain(suggestion(&full).chars()).collect::<String>();
         Problem::invalid(match error.path().iter().next() {
             // serde's error about an unknown or missing field already names the field.
             Some(Segment::Map { key }) if !text.contains(" field `") => format!("{key}: {text}"),

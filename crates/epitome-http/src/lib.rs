@@ -14,8 +14,8 @@
 //!
 //! Other modules: `state` is the state that all handlers share. `limits` defines the limits, and `permits` enforces
 //! them. `problem` renders errors (RFC 9457). `metrics` and `process` render the metrics page for Prometheus. In error
-//! texts, `scrub` replaces details that only the operator may see. `log_limiter` limits how often a log line is
-//! written.
+//! texts, `scrub` replaces details that only the operator may see, and `suggest` adds the name that was probably meant.
+//! `log_limiter` limits how often a log line is written.
 //!
 //! This crate contains no paths of routes. The routes of another product can have their own error format. Such a group
 //! of routes is a [`problem::Mount`]: a path prefix, and the functions that render errors.
@@ -34,6 +34,7 @@ pub mod query;
 pub mod reply;
 pub mod scrub;
 pub mod state;
+mod suggest;
 
 pub use limits::Limits;
 pub use problem::Problem;

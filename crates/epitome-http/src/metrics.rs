@@ -50,6 +50,16 @@ const PLAIN_COUNTERS: &[&str] = &[
     PROXY_SHADOW_SAVED_TOKENS,
 ];
 
+/// The metrics that release 0.2 renamed: the old name and the new name. The page begins with a comment for each.
+const RENAMED: &[(&str, &str)] = &[
+    ("epitome_spend_millionths_total", engine::MODEL_CALL_COST),
+    ("epitome_saved_tokens_total", engine::SESSION_SAVED_TOKENS),
+    ("epitome_context_seconds", engine::CONTEXT_DURATION),
+    ("epitome_summary_seconds", engine::SUMMARIZE_DURATION),
+    ("epitome_http_request_seconds", REQUEST_DURATION),
+    ("epitome_http_under_way", REQUESTS_IN_PROGRESS),
+];
+
 /// Histogram buckets for durations, in seconds.
 const SECONDS: &[f64] =
     &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 120.0];
@@ -163,7 +173,8 @@ pub(crate) fn record_cached_context(tokens: u64) {
     histogram!(engine::CONTEXT_TOKENS).record(float(tokens));
 }
 
-/// Renders all metrics in the Prometheus text format, including the metrics of the process.
+/// Renders all metrics in the Prometheus text format, including the metrics of the process. The first lines are
+/// comments with the new names of renamed metrics.
 pub async fn render(app: &HttpState) -> String {
     if let Ok(backlog) = app.engine.backlog().await {
         for (state, count) in [
@@ -188,7 +199,11 @@ pub async fn render(app: &HttpState) -> String {
     }
     let Some(recorder) = RECORDER.as_ref() else { return String::new() };
     recorder.run_upkeep();
-    recorder.render() + &process::render()
+    let mut page = String::new();
+    for (old, new) in RENAMED {
+        page += &format!("# {old} was renamed to {new}\n");
+    }
+    page + &recorder.render() + &process::render()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "no count here exceeds 2^52")]

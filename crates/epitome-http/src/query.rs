@@ -7,12 +7,14 @@ use std::borrow::Cow;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
+use epitome::settings::suggest::did_you_mean;
 use percent_encoding::percent_decode_str;
 use serde::de::value::{Error as ParamError, MapDeserializer};
 use serde::de::{DeserializeOwned, Deserializer, Error as _, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 
 use crate::problem::Problem;
+use crate::suggest::suggestion;
 
 /// A query without parameters.
 #[derive(Debug, serde::Deserialize)]
@@ -44,10 +46,11 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, String> {
         let text = error.to_string();
         match text.split_once("unknown field") {
             Some(("", rest)) => format!(
-                "unknown parameter{}",
+                "unknown parameter{}{}",
                 rest.replace("expected one of", "allowed are")
                     .replace("expected", "allowed are")
-                    .replace("there are no fields", "none are allowed here")
+                    .replace("there are no fields", "none are allowed here"),
+                suggestion(&text)
             ),
             _ => text
                 .replace("duplicate field", "duplicate parameter")
@@ -119,7 +122,10 @@ impl<'de> Deserializer<'de> for RawParam {
     ) -> Result<V::Value, ParamError> {
         match variants.contains(&self.value.as_str()) {
             true => visitor.visit_enum(self.value.into_deserializer()),
-            false => Err(self.error(&format!("expected one of {}", variants.join(", ")))),
+            false => {
+                let similar = did_you_mean(&self.value, variants.iter().copied());
+                Err(self.error(&format!("{similar}expected one of {}", variants.join(", "))))
+            }
         }
     }
 
@@ -183,11 +189,15 @@ mod tests {
         assert_eq!(refused("fill=yes"), "fill: \"yes\" is not allowed; expected true or false");
         assert_eq!(refused("fill="), "fill: \"\" is not allowed; expected true or false");
         assert_eq!(refused("oversize=cut"), "oversize: \"cut\" is not allowed; expected one of clip, empty");
-        assert!(
-            refused("token=5").starts_with("unknown parameter `token`, allowed are"),
-            "{}",
-            refused("token=5")
+        assert_eq!(
+            refused("oversize=clp"),
+            "oversize: \"clp\" is not allowed; did you mean `clip`? expected one of clip, empty"
         );
+        assert_eq!(
+            refused("token=5"),
+            "unknown parameter `token`, allowed are `tokens`, `fill`, `scope`, `oversize`; did you mean `tokens`?"
+        );
+        assert!(!refused("zzz=5").contains("did you mean"), "{}", refused("zzz=5"));
         assert_eq!(refused("fill&fill=true"), "duplicate parameter `fill`");
         assert_eq!(refused("scope=%ff"), "a query parameter is not UTF-8; percent-encode it as UTF-8");
     }

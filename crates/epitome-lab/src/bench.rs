@@ -62,7 +62,7 @@ pub struct Args {
     /// Measures only message lists that are condensed inline
     #[arg(long, conflicts_with = "server")]
     inline: bool,
-    /// Measures the HTTP API instead of the engine; runs this program as a server on loopback
+    /// Measures the HTTP API instead; starts this program as a server
     #[arg(long)]
     server: bool,
     /// Measures the proxy instead of the engine, with a test provider on loopback
@@ -71,7 +71,7 @@ pub struct Args {
     /// Measures several nodes on this PostgreSQL server, in temporary databases
     #[arg(long, value_name = "URL", conflicts_with_all = ["server", "inline", "proxy"])]
     postgres: Option<String>,
-    /// Compares Epitome with the condensers of other projects; PROGRAM runs these condensers
+    /// Compares Epitome with condensers of other projects, which PROGRAM runs
     #[arg(long, value_name = "PROGRAM", conflicts_with_all = ["server", "inline", "proxy", "postgres"])]
     peers: Option<PathBuf>,
     /// Folder for the benchmark's files [default: the system's temporary folder]

@@ -39,12 +39,13 @@ use serde_json::Value;
 
 pub mod cost;
 mod fidelity;
+mod lines;
 mod meaning;
 mod names;
 mod terms;
 
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
-pub use meaning::listed_chars;
+pub use meaning::ListedChars;
 pub use names::{contains_name, found_names};
 
 /// Returns the text of a message that the measures read. The text has the author's name (if the message has an author),

@@ -31,7 +31,7 @@ use epitome::settings::Patch;
 use serde::Serialize;
 
 use crate::evaluation::cost::Cost;
-use crate::evaluation::{Mean, Question, Shown};
+use crate::evaluation::{ListedChars, Mean, Question, Shown};
 
 mod run;
 #[cfg(test)]
@@ -197,10 +197,8 @@ pub struct Outcome {
     pub curve: Vec<f64>,
     /// Number of requests that do not begin with the whole previous request.
     pub cuts: u64,
-    /// Number of characters of all measured summaries, and how many of these characters are in bare lists of names.
-    pub summary_chars: u64,
-    /// See `summary_chars`.
-    pub listed_chars: u64,
+    /// How much of the measured summaries is bare lists of names.
+    pub lists: ListedChars,
     /// Size of the measured lists in tokens, without the messages that are always shown.
     pub size: Mean,
     /// Number of contexts that leave out messages which no summary covers. These messages did not fit the budget, and

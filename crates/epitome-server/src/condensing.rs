@@ -279,7 +279,10 @@ impl CondenseRequest {
             })
         });
         let messages: Vec<Value> = messages.collect();
-        let mut json = json!({"format": self.dialect().name(), "for_model": self.model()});
+        // The forecast also has the explanation in the field `told`, which is the older name.
+        let explanation = &forecast.explanation;
+        let mut json =
+            json!({"format": self.dialect().name(), "for_model": self.model(), "explanation": explanation});
         if let (Some(fields), Ok(Value::Object(rest))) =
             (json.as_object_mut(), serde_json::to_value(forecast))
         {

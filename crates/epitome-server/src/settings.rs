@@ -17,6 +17,8 @@ use epitome::settings::{
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use crate::suggest::similar_names;
+
 mod file;
 mod keys;
 mod location;
@@ -254,6 +256,26 @@ impl Loaded {
             differs.then(|| Difference { key, value, default, source: source.to_string() })
         };
         ours.filter_map(differs).collect()
+    }
+
+    /// Returns a warning for each trigger whose slot does not exist. Such a trigger is never used: a workspace or
+    /// session that sets its own slots drops these triggers.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let slots: Vec<&str> = self.settings.slots.iter().map(|slot| slot.slot.name.as_str()).collect();
+        let unused = self.settings.triggers.keys().filter(|name| !slots.contains(&name.as_str()));
+        let warning = |name: &String| {
+            let key = keys::name(&["trigger".to_owned(), name.clone()]);
+            let place = match self.source(&key) {
+                Source::Set => format!("--set {key}"),
+                source => format!("{}: {key}", source.with_line(&self.text, &key)),
+            };
+            let hint = match similar_names(name, slots.iter().copied(), 1).first() {
+                Some(similar) => format!("did you mean trigger.{similar}?"),
+                None => format!("the slots are: {}", slots.join(", ")),
+            };
+            format!("{place}: no slot is named `{name}`, so this trigger is not used; {hint}")
+        };
+        unused.map(warning).collect()
     }
 
     /// Checks that every model that a setting names is configured.

@@ -96,7 +96,7 @@ fn a_closed_pipe_is_no_error() {
 }
 
 /// What the README and docs/cli.md show of the demo is what the demo prints: every line, in this order, durations aside.
-/// A line `...` matches any number of lines.
+/// A line `...` matches any number of lines, also at the end.
 #[test]
 fn the_readme_and_the_cli_page_show_what_the_demo_prints() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,6 +124,7 @@ fn check_shown(shown: &str, out: &str) {
             if std::mem::take(&mut skips) { printed.find(|next| *next == line) } else { printed.next() };
         assert_eq!(found.as_deref(), Some(line.as_str()), "a page shows what the demo does not print");
     }
+    assert!(skips || printed.next().is_none(), "a page leaves out the end of the demo without a line `...`");
 }
 
 /// A line without the duration at its end, and without the space before it.

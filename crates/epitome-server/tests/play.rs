@@ -50,10 +50,10 @@ fn recordings_are_played_and_no_request_is_refused() {
             ["--shape", shape, "--chain", chain, "--trigger", "tokens(2000)", "--keep", "tokens(500)"];
         let more =
             ["--set", "condense.max_tokens=300", "--log-to", logs.to_str().unwrap(), file.to_str().unwrap()];
-        let wish = play::Wish::read(flags.into_iter().chain(more).map(str::to_owned)).unwrap();
-        assert!(play::play(&wish).unwrap(), "{shape}");
+        let options = play::Options::read(flags.into_iter().chain(more).map(str::to_owned)).unwrap();
+        assert!(play::play(&options).unwrap(), "{shape}");
         let cost = |pass: &str| play::cost::Cost::of(&logs.join(format!("harbours.{pass}.jsonl"))).unwrap();
-        let (plain, cached) = cost("condensed").beside(&cost("untouched"));
+        let (plain, cached) = cost("condensed").relative_to(&cost("untouched"));
         assert!(plain < 0.9 && cached > plain, "{shape}: {plain} {cached}");
     }
 }
@@ -70,8 +70,8 @@ fn shared_whole_messages_are_billed_as_cached() {
         json!({ "run": "2", "messages": [a, b] }), // another run
         json!({ "run": "1", "messages": [a, b, c] }), // 1,500 shared
         json!({ "run": "1", "summarizer": true, "output_tokens": 20, "messages": [message("s", 300)] }),
-        json!({ "run": "1", "messages": [b, c] }), // begins otherwise
-        json!({ "run": "3", "messages": [{ "role": "user", "content": "12345" }] }), // told by its letters
+        json!({ "run": "1", "messages": [b, c] }), // begins with another message
+        json!({ "run": "3", "messages": [{ "role": "user", "content": "12345" }] }), // counted by its characters
     ];
     std::fs::write(&log, lines.map(|line| format!("{line}\n")).concat()).unwrap();
     let cost = play::cost::Cost::of(&log).unwrap().sum;

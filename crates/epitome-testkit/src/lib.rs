@@ -47,6 +47,7 @@ pub mod drawn;
 pub mod judges;
 pub mod network;
 pub mod odd;
+mod output_buffer;
 pub mod planted;
 pub mod postgres_server;
 pub mod prometheus;
@@ -57,6 +58,5 @@ pub mod scripted;
 pub mod signal;
 pub mod upstream;
 pub mod validator;
-mod written;
 
-pub use written::Written;
+pub use output_buffer::OutputBuffer;

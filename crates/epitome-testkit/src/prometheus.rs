@@ -28,7 +28,8 @@ pub struct Sample {
 }
 
 impl Page {
-    /// Parses a page. Every metric must have one `HELP`, then one `TYPE`, then all its samples.
+    /// Parses a page. Every metric must have one `HELP`, then one `TYPE`, then all its samples. Other comments are
+    /// ignored.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut page = Self::default();
         for line in text.lines().filter(|line| !line.is_empty()) {
@@ -44,6 +45,10 @@ impl Page {
                 return Err("second HELP".to_owned());
             }
             self.metrics.push(Metric { name: name.into(), help: help.into(), ..Metric::default() });
+            return Ok(());
+        }
+        let comment = line.strip_prefix('#').and_then(|rest| rest.split_whitespace().next());
+        if comment.is_some_and(|word| !["HELP", "TYPE"].contains(&word)) {
             return Ok(());
         }
         let metric = self.metrics.last_mut().ok_or("nothing before the first HELP is allowed")?;
@@ -272,10 +277,18 @@ mod tests {
     }
 
     #[test]
+    fn other_comments_are_ignored() {
+        let renamed = "# epitome_wait was renamed to epitome_wait_seconds\n";
+        let page = Page::parse(&format!("{renamed}{GOOD}{renamed}")).unwrap();
+        assert_eq!((page.metrics.len(), page.problems()), (3, Vec::new()));
+    }
+
+    #[test]
     fn pages_out_of_order_are_not_parsed() {
         let counter = "# HELP epitome_a_total A\n# TYPE epitome_a_total counter\n";
         for (page, reason) in [
             ("epitome_a_total 1".to_owned(), "nothing before the first HELP"),
+            ("# TYPE epitome_a_total counter".to_owned(), "nothing before the first HELP"),
             ("# HELP epitome_a_total A\nepitome_a_total 1".to_owned(), "must follow the HELP and TYPE"),
             (format!("{counter}epitome_b_total 1"), "must follow the HELP and TYPE"),
             (format!("{counter}epitome_a_total_sum 1"), "must follow the HELP and TYPE"),

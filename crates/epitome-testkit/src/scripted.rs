@@ -14,7 +14,7 @@ use epitome_core::slot::Limit;
 use epitome::model::{Model, ModelError, Reply, SummaryRequest};
 use tokio::sync::watch;
 
-type Answer = dyn Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync;
+type ReplyFn = dyn Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync;
 
 /// A model for tests, demonstrations and users without an API key.
 ///
@@ -58,15 +58,15 @@ pub struct Scripted {
 
 #[derive(Default)]
 struct ScriptState {
-    steps: VecDeque<Step>,
-    otherwise: Option<Arc<Answer>>,
+    steps: VecDeque<ScriptStep>,
+    otherwise: Option<Arc<ReplyFn>>,
     requests: Vec<SummaryRequest>,
 }
 
-enum Step {
+enum ScriptStep {
     Sleep(Duration),
     Wait(Gate),
-    Answer(Arc<Answer>),
+    Answer(Arc<ReplyFn>),
 }
 
 impl Scripted {
@@ -107,17 +107,17 @@ impl Scripted {
         self,
         answer: impl Fn(&SummaryRequest) -> Result<Reply, ModelError> + Send + Sync + 'static,
     ) -> Self {
-        self.then(Step::Answer(Arc::new(answer)))
+        self.then(ScriptStep::Answer(Arc::new(answer)))
     }
 
     /// Adds a step that waits for this duration. The same call then continues with the next step.
     pub fn waits(self, time: Duration) -> Self {
-        self.then(Step::Sleep(time))
+        self.then(ScriptStep::Sleep(time))
     }
 
     /// Adds a step that waits until the gate is open. The same call then continues with the next step.
     pub fn waits_for(self, gate: &Gate) -> Self {
-        self.then(Step::Wait(gate.clone()))
+        self.then(ScriptStep::Wait(gate.clone()))
     }
 
     /// Sets the function that answers all calls after the end of the script.
@@ -170,7 +170,7 @@ impl Scripted {
         Reply::complete(long.filter(fits).unwrap_or(short))
     }
 
-    fn then(self, step: Step) -> Self {
+    fn then(self, step: ScriptStep) -> Self {
         self.script().steps.push_back(step);
         self
     }
@@ -181,17 +181,17 @@ impl Scripted {
     }
 
     /// Removes the steps of one call under one lock, so that two concurrent calls never share a step.
-    fn next(&self, ask: &SummaryRequest) -> (Vec<Step>, Arc<Answer>) {
+    fn next(&self, ask: &SummaryRequest) -> (Vec<ScriptStep>, Arc<ReplyFn>) {
         let mut script = self.script();
         script.requests.push(ask.clone());
         let mut waits = Vec::new();
         while let Some(step) = script.steps.pop_front() {
             match step {
-                Step::Answer(answer) => return (waits, answer),
-                Step::Sleep(_) | Step::Wait(_) => waits.push(step),
+                ScriptStep::Answer(answer) => return (waits, answer),
+                ScriptStep::Sleep(_) | ScriptStep::Wait(_) => waits.push(step),
             }
         }
-        let plain: Arc<Answer> = Arc::new(|ask| Ok(Self::plain(ask)));
+        let plain: Arc<ReplyFn> = Arc::new(|ask| Ok(Self::plain(ask)));
         (waits, script.otherwise.clone().unwrap_or(plain))
     }
 }
@@ -227,9 +227,9 @@ impl Model for Scripted {
         let (waits, answer) = self.next(ask);
         for wait in waits {
             match wait {
-                Step::Sleep(time) => tokio::time::sleep(time).await,
-                Step::Wait(gate) => gate.pass().await,
-                Step::Answer(_) => {}
+                ScriptStep::Sleep(time) => tokio::time::sleep(time).await,
+                ScriptStep::Wait(gate) => gate.pass().await,
+                ScriptStep::Answer(_) => {}
             }
         }
         answer(ask)

@@ -237,7 +237,8 @@ impl Format for Anthropic {
         }
         let whole = flags::read(fields)?;
         let flags = blocks.iter().enumerate().map(|(at, block)| {
-            let own = block.as_object().map_or(Ok((false, false)), flags::read);
+            let read = |block| flags::check(block).and_then(|()| flags::read(block));
+            let own = block.as_object().map_or(Ok((false, false)), read);
             let own = own.map_err(|error| error.under(&format!("content[{at}]")))?;
             let text = block.get("text").and_then(Value::as_str).filter(|text| text.starts_with('<'));
             let alone = text.map(|text| Message::new(message.role, [Part::text(text)]));

@@ -63,6 +63,15 @@ impl Dialect {
         }
         Ok(message)
     }
+
+    /// Reads one wire message of a caller. Unlike [`Dialect::read_message`], refuses a mistyped flag.
+    pub(crate) fn read_new_message(self, wire: &Value) -> Result<Message, DialectError> {
+        let message = self.read_message(wire)?;
+        match wire.as_object() {
+            Some(fields) if !self.0.about().is_native => flags::check(fields).map(|()| message),
+            _ => Ok(message),
+        }
+    }
 }
 
 impl PartialEq for Dialect {

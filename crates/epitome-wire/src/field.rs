@@ -4,6 +4,7 @@
 //! error quotes the value only of a field that has a fixed set of allowed values, and shortens this value.
 
 use epitome_core::message::{Content, Role};
+use epitome_core::suggest::did_you_mean;
 use serde_json::{Map, Value};
 
 /// The fields of a JSON object.
@@ -162,13 +163,17 @@ pub(crate) fn wrong_type(key: &str, value: &Value, allowed: &str) -> DialectErro
     DialectError::new(key, format!("is {}; it must be {allowed}", type_name(value)))
 }
 
-/// Returns the error for a word that is not one of the allowed values.
+/// Returns the error for a word that is not one of the allowed values. `allowed` lists these values, separated
+/// by commas and "and". Text may follow a value, as in "system for the system prompt".
 pub(crate) fn unknown_value(key: &str, word: &str, allowed: &str) -> DialectError {
     let mut short: String = word.chars().take(24).collect();
     if short.len() < word.len() {
         short.push('…');
     }
-    DialectError::new(key, format!("{short:?} is unknown; allowed are {allowed}"))
+    let values = allowed.split(", ").flat_map(|part| part.split(" and "));
+    let values = values.filter_map(|part| part.strip_prefix("and ").unwrap_or(part).split(' ').next());
+    let similar = did_you_mean(word, values);
+    DialectError::new(key, format!("{short:?} is unknown; {similar}allowed are {allowed}"))
 }
 
 fn type_name(value: &Value) -> &'static str {

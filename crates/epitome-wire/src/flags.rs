@@ -2,10 +2,14 @@
 //! "skip": …}`.
 
 use epitome_core::message::Message;
+use epitome_core::suggest::similar_names;
 use serde_json::{Map, Value, json};
 
 use crate::field::{self, Object, Result};
 use crate::raw::FLAGS_FIELD;
+
+/// The names of the flags.
+const FLAGS: [&str; 2] = ["pinned", "skip"];
 
 /// Returns the flags `pinned` and `skip` of a wire message.
 pub(crate) fn read(fields: &Object) -> Result<(bool, bool)> {
@@ -14,6 +18,20 @@ pub(crate) fn read(fields: &Object) -> Result<(bool, bool)> {
         _ => field::inner(fields, FLAGS_FIELD, |flags| {
             Ok((field::flag(flags, "pinned")?, field::flag(flags, "skip")?))
         }),
+    }
+}
+
+/// Returns an error if a wire message contains a key that is probably a mistyped flag. Other keys are ignored and stay
+/// in the message.
+///
+/// Only new messages are checked. A message that is already stored must stay readable.
+pub(crate) fn check(fields: &Object) -> Result<()> {
+    let Some(Value::Object(flags)) = fields.get(FLAGS_FIELD) else { return Ok(()) };
+    let unknown = flags.keys().filter(|key| !FLAGS.contains(&key.as_str()));
+    let mut mistyped = unknown.filter(|key| !similar_names(key, FLAGS, 1).is_empty());
+    match mistyped.next() {
+        None => Ok(()),
+        Some(key) => Err(field::unknown_value(FLAGS_FIELD, key, "pinned and skip")),
     }
 }
 

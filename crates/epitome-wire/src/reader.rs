@@ -151,7 +151,7 @@ impl Reader {
     }
 
     fn read_one(&mut self, wire: Value, text: Option<String>) -> Result<Option<ReadMessage>, DialectError> {
-        let message = self.dialect.read_message(&wire)?;
+        let message = self.dialect.read_new_message(&wire)?;
         let next = Pending { message, received: vec![wire], texts: vec![text] };
         if !self.dialect.0.about().reply_is_items {
             return Ok(Some(next.read(self.dialect)));

@@ -1,16 +1,16 @@
-//! An agent with tools whose history grows to ten times its model's window, and that still has the facts at the end.
+//! An agent with tools. Its history grows to ten times its model's window, and it still has the facts at the end.
 //!
-//! The agent stores its whole history, and passes it to a [`Condenser`] before each call. A simulated provider on loopback
-//! rejects the same requests as real providers do, so the example needs no key and no network.
+//! The agent stores its whole history, and passes it to a [`Condenser`] before each call. A simulated provider on
+//! loopback rejects the same requests as real providers do, so the example needs no key and no network.
 //!
-//! `cargo run --example agent_loop` uses OpenAI's chat completions. Add `-- anthropic` or `-- responses` for another format,
-//! and `summarizer` for summaries by a model instead of the built-in `local`.
+//! `cargo run --example agent_loop` uses OpenAI's chat completions. Add `-- anthropic` or `-- responses` for another
+//! format, and `summarizer` for summaries by a model instead of the built-in `local`.
 
 #![allow(
     clippy::print_stdout,
     clippy::indexing_slicing,
     dead_code,
-    reason = "an example shows something; a test runs `show` only; indexing JSON gives null"
+    reason = "an example prints; its test runs `show` only; indexing JSON gives null"
 )]
 
 use epitome_testkit::upstream;
@@ -57,24 +57,25 @@ pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, E
     let mut settings =
         json!({ "condense": { "strategy": "amortized", "threshold": 0.75, "max_tokens": 1_500 } });
     if summarizer {
-        // The simulated provider writes summaries as well. For a real one, set its provider; the key stays in the environment.
+        // The simulated provider writes summaries as well. For a real one, set its provider; the key stays in the
+        // environment.
         settings["models"]["cheap"] =
             json!({ "provider": "openai", "model": "stand-in", "base_url": upstream.url() });
         settings["condense"]["model"] = json!("cheap");
     }
     let condenser = Condenser::builder()
-        .window(WINDOW) // or `.for_model("claude-sonnet-4-5")`, whose window is known
+        .window(WINDOW) // or `.for_model("claude-sonnet-4-5")`: its window is in the model table
         .output_reserve(0)
         .tools(tools(dialect))
         .settings(&settings.to_string())
         .build()?;
     let mut agent = Agent::new(dialect, &upstream.url(), condenser)?;
 
-    let mut out = format!("The window holds {WINDOW} tokens. Each line is a call that was condensed.\n\n");
+    let mut out = format!("The window has {WINDOW} tokens. Each line is a call that was condensed.\n\n");
     writeln!(out, " call   history    sent")?;
-    let mut asked = TASK.to_owned();
+    let mut request = TASK.to_owned();
     for step in 2.. {
-        for call in agent.work(&asked).await? {
+        for call in agent.work(&request).await? {
             if let Some(notice) = call.notice {
                 writeln!(out, "{:>5}  {:>8}  {:>6}  {notice}", call.number, call.history, call.sent)?;
             }
@@ -82,10 +83,10 @@ pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, E
         if agent.tokens > 10 * WINDOW {
             break;
         }
-        asked = format!("Good. Go on with step {step}.");
+        request = format!("Good. Continue with step {step}.");
     }
     let answer = agent.work(&format!("{} what this was all about.", upstream::script::RECALL)).await?;
-    let known = answer.last().map(|call| call.said.clone()).unwrap_or_default();
+    let recalled = answer.last().map(|call| call.said.clone()).unwrap_or_default();
 
     let Agent { tokens, spent, .. } = agent;
     writeln!(
@@ -93,7 +94,7 @@ pub(crate) async fn show(dialect: Dialect, summarizer: bool) -> Result<String, E
         "\nThe history has {tokens} tokens, {:.1} times the window; {} calls sent at most {} at once.\n\
          By the model's own count {:.0} tokens were sent in place of {:.0}. Where cached ones cost a tenth, that is \
          {:.0} % of the price.\n\
-         Requests refused: {}. Summaries by a model: {}.\n\nAsked at the end, the model still knows:\n{known}",
+         Requests refused: {}. Summaries by a model: {}.\n\nThe model's answer at the end, about the first request:\n{recalled}",
         tokens as f64 / WINDOW as f64,
         spent.calls,
         spent.largest,
@@ -113,7 +114,7 @@ pub(crate) struct Agent {
     http: reqwest::Client,
     url: String,
     tools: Vec<Value>,
-    /// All messages. None is ever removed.
+    /// All messages. The agent never removes any.
     pub(crate) history: Vec<Message>,
     /// Its size, in tokens.
     pub(crate) tokens: u64,
@@ -160,7 +161,7 @@ impl Agent {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let http = reqwest::Client::builder().no_proxy().tls_certs_only([]).build()?;
         let mut rule = Message::user(RULE);
-        rule.pinned = true; // stays word for word, whatever leaves
+        rule.pinned = true; // stays verbatim in every request
         let (url, tools, spent) = (url.to_owned(), tools(dialect), Spent::default());
         let mut agent = Self { dialect, condenser, http, url, tools, history: Vec::new(), tokens: 0, spent };
         agent.add(Message::system(SYSTEM));
@@ -174,8 +175,8 @@ impl Agent {
     }
 
     /// Works call by call until the model requests no more tools.
-    pub(crate) async fn work(&mut self, asked: &str) -> Result<Vec<Called>, Error> {
-        self.add(Message::user(asked));
+    pub(crate) async fn work(&mut self, request: &str) -> Result<Vec<Called>, Error> {
+        self.add(Message::user(request));
         let mut called = Vec::new();
         loop {
             let (reply, call) = self.call().await?;
@@ -200,7 +201,11 @@ impl Agent {
             ready.turn().too_long(limit);
             ready = self.condenser.before_model(&self.history).await;
             if !ready.report.condensed {
-                return Err(format!("too long, and nothing more can leave: {}", ready.report.notice).into());
+                return Err(format!(
+                    "too long, and no more messages can be removed: {}",
+                    ready.report.notice
+                )
+                .into());
             }
             answer = self.post(&ready).await?;
         }
@@ -250,7 +255,7 @@ impl Agent {
     }
 }
 
-/// Returns the model's count of the input tokens.
+/// The model's count of the input tokens.
 struct Usage {
     input: u64,
     cached: u64,
@@ -318,10 +323,10 @@ pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
         ("read_file", "A file's lines."),
         ("grep", "Lines that match a pattern."),
         ("edit_file", "Replaces a text in a file."),
-        ("run_tests", "Runs the tests whose names hold a word."),
+        ("run_tests", "Runs the tests whose names contain a word."),
     ];
     let schema = json!({ "type": "object", "properties": { "path": { "type": "string" } } });
-    let told = all.map(|(name, description)| match dialect.name() {
+    let written = all.map(|(name, description)| match dialect.name() {
         "anthropic" => json!({ "name": name, "description": description, "input_schema": schema }),
         "responses" => {
             json!({ "type": "function", "name": name, "description": description, "parameters": schema })
@@ -331,7 +336,7 @@ pub(crate) fn tools(dialect: Dialect) -> Vec<Value> {
             json!({ "type": "function", "function": function })
         }
     });
-    told.to_vec()
+    written.to_vec()
 }
 
 /// Runs a tool. The content of the files is generated.

@@ -1,9 +1,9 @@
-//! Two agents in one session, each with a summary of its own messages. The session's summarizer reads these summaries instead
-//! of the messages that they cover.
+//! Two agents in one session, each with a summary of its own messages. The session's summarizer reads these summaries
+//! instead of the messages that they cover.
 //!
 //! Run it with `cargo run --example agents`.
 
-#![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
+#![allow(clippy::print_stdout, dead_code, reason = "an example prints; its test runs `show` only")]
 
 use std::fmt::Write;
 
@@ -60,16 +60,16 @@ pub(crate) async fn show() -> Result<String, Box<dyn std::error::Error>> {
         session.summarize(Summarize { scope: Some(author.into()), ..Summarize::default() }).await?;
     }
     for summary in session.summaries().await? {
-        let whose = summary.scope.as_deref().unwrap_or("everybody");
+        let scope = summary.scope.as_deref().unwrap_or("all authors");
         let (slot, tokens, through) = (&summary.slot, summary.tokens, summary.through);
-        writeln!(out, "{slot:5} of {whose:9} covers up to message {through}, in {tokens} tokens")?;
+        writeln!(out, "{slot:5} of {scope:11} covers up to message {through}, in {tokens} tokens")?;
     }
     for scope in [None, Some("reviewer")] {
         let context =
             session.context(ContextRequest { scope: scope.map(Into::into), ..1_000.into() }).await?;
-        let whose = scope.unwrap_or("everybody");
+        let scope = scope.unwrap_or("all authors");
         let (tokens, exhaustive) = (context.report.tokens.total(), context.report.exhaustive);
-        writeln!(out, "\n{whose} in 1,000 tokens: {tokens} used, exhaustive: {exhaustive}")?;
+        writeln!(out, "\n{scope} in 1,000 tokens: {tokens} used, exhaustive: {exhaustive}")?;
         let text = context.summary.map(|summary| summary.text).unwrap_or_default();
         for line in text.lines().take(4) {
             writeln!(out, "  {}", line.chars().take(110).collect::<String>())?;

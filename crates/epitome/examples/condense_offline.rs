@@ -2,13 +2,14 @@
 //!
 //! `cargo run --example condense_offline` plays a coding agent's session message by message, as an agent
 //! would before each of its calls, and condenses the list whenever it reaches its threshold. It prints
-//! each step, and the list at the end. To condense your own file, with one OpenAI message per line: `cargo run --example condense_offline -- session.jsonl`.
+//! each step, and the list at the end. To condense your own file, with one OpenAI message per line:
+//! `cargo run --example condense_offline -- session.jsonl`.
 
 #![allow(
     clippy::print_stdout,
     clippy::indexing_slicing,
     dead_code,
-    reason = "an example shows something; a test runs `show` only; indexing JSON gives null"
+    reason = "an example prints; its test runs `show` only; indexing JSON gives null"
 )]
 
 use std::fmt::Write;
@@ -54,7 +55,7 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
         ..Policy::default()
     };
     let (history, list) = Default::default();
-    let mut agent = Agent { counter, policy, history, list, kept: None, sent: 0, would: 0 };
+    let mut agent = Agent { counter, policy, history, list, extracts: None, sent: 0, uncondensed: 0 };
     let mut out = String::from("A coding agent's list is condensed whenever it reaches 6,000 tokens.\n\n");
     for message in read(transcript)? {
         if message.role == Role::Assistant {
@@ -65,19 +66,19 @@ pub(crate) fn show(transcript: &str) -> Result<String, Box<dyn std::error::Error
     out += &agent.before_model()?;
     out += &agent.why_not();
 
-    let Agent { counter, history, list, sent, would, .. } = agent;
+    let Agent { counter, history, list, sent, uncondensed, .. } = agent;
     let whole: u64 = history.iter().map(|message| counter.message(message)).sum();
     writeln!(
         out,
         "\n{} messages, {whole} tokens, are now {} messages, {} tokens.\n\
-         Over all calls {sent} tokens were sent instead of {would}.\n\nWhat the agent goes on with:\n",
+         Over all calls {sent} tokens were sent instead of {uncondensed}.\n\nThe agent continues with:\n",
         history.len(),
         list.shown_len(),
         list.tokens(),
     )?;
     for message in list.shown(&history).iter() {
         writeln!(out, "--- {}", message.role)?;
-        writeln!(out, "{}", told(message))?;
+        writeln!(out, "{}", message_text(message))?;
     }
     Ok(out)
 }
@@ -89,34 +90,34 @@ struct Agent {
     history: Vec<Message>,
     list: List,
     /// What the summarizer extracted from the messages.
-    kept: Option<Extracts>,
+    extracts: Option<Extracts>,
     /// Tokens of all calls so far, with and without condensing.
     sent: u64,
-    would: u64,
+    uncondensed: u64,
 }
 
 impl Agent {
     /// Before each model call: adds the new messages and decides. Returns a description of what was done, if anything.
     fn before_model(&mut self) -> Result<String, std::fmt::Error> {
-        let Self { counter, policy, history, list, kept, .. } = self;
+        let Self { counter, policy, history, list, extracts: stored, .. } = self;
         list.advance(history, counter);
-        let mut told = String::new();
+        let mut report_text = String::new();
         if let Decision::Summarize(plan) =
             list.decide(history, policy, &RequestFacts::at(Timestamp(0)), counter)
         {
-            let mut extracts = plan.extracts(history, kept.as_ref());
+            let mut extracts = plan.extracts(history, stored.as_ref());
             let text = extracts.summarize(Limit::Tokens(plan.limit), counter);
             match plan.finish(list, history, &text, counter) {
                 Ok(report) => {
-                    *kept = Some(extracts);
-                    writeln!(told, "message {:>3}: {}", history.len(), report.notice)?;
+                    *stored = Some(extracts);
+                    writeln!(report_text, "message {:>3}: {}", history.len(), report.notice)?;
                 }
-                Err(reason) => writeln!(told, "message {:>3}: as it was; {reason}", history.len())?,
+                Err(reason) => writeln!(report_text, "message {:>3}: unchanged; {reason}", history.len())?,
             }
         }
         self.sent += list.tokens();
-        self.would += history.iter().map(|message| counter.message(message)).sum::<u64>();
-        Ok(told)
+        self.uncondensed += history.iter().map(|message| counter.message(message)).sum::<u64>();
+        Ok(report_text)
     }
 
     /// Why a list over its threshold was not condensed.
@@ -124,7 +125,7 @@ impl Agent {
         let Self { counter, policy, history, list, .. } = self;
         match list.decide(history, policy, &RequestFacts::at(Timestamp(0)), counter) {
             Decision::Unchanged(reason) if reason != Unchanged::NotDue => {
-                format!("At the end: as it was; {reason}\n")
+                format!("At the end: unchanged; {reason}\n")
             }
             _ => String::new(),
         }
@@ -132,7 +133,7 @@ impl Agent {
 }
 
 /// Returns the text of a message.
-fn told(message: &Message) -> String {
+fn message_text(message: &Message) -> String {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => text.clone(),
         Part::ToolCall(call) => format!("calls {} {}", call.name, call.arguments),
@@ -173,14 +174,14 @@ fn read(transcript: &str) -> Result<Vec<Message>, Box<dyn std::error::Error>> {
             }
             Some("system" | "developer") => Message::system(text),
             Some("user") => Message::user(text),
-            Some(role) => return Err(wrong(&format!("role {role} is not known")).into()),
+            Some(role) => return Err(wrong(&format!("unknown role {role}")).into()),
             None => return Err(wrong(&"a message without a role").into()),
         });
     }
     Ok(messages)
 }
 
-/// The content is one text, or a list of parts.
+/// Returns the text of a content, which is one text or a list of parts.
 fn text_of(content: &Value) -> String {
     match content {
         Value::String(text) => text.clone(),

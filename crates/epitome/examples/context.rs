@@ -3,7 +3,7 @@
 //!
 //! Run it with `cargo run --example context`.
 
-#![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
+#![allow(clippy::print_stdout, dead_code, reason = "an example prints; its test runs `show` only")]
 
 use std::fmt::Write;
 
@@ -52,13 +52,13 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
             step.settle(slot, state, &shapes, None);
             let NextStep::Summarize(plan) = step else { continue };
             let span = usize::try_from(plan.prior)?..usize::try_from(plan.span.through)?;
-            let said = log.get(span).unwrap_or_default();
-            said.iter().for_each(|message| extracts.read(message));
+            let messages = log.get(span).unwrap_or_default();
+            messages.iter().for_each(|message| extracts.read(message));
             *text = extracts.summarize(slot.limit, &counter);
             *through = plan.span.through;
             writeln!(
                 out,
-                "message {:>3}: {:<5} takes in {:<10} {:>6} -> {:>5} tokens, covers 1..={}",
+                "message {:>3}: {:<5} adds {:<10} {:>6} -> {:>5} tokens, covers 1..={}",
                 tracker.head(),
                 slot.name,
                 plan.span.to_string(),
@@ -73,7 +73,7 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     writeln!(
         out,
         "{:>7} {:>7} {:>8} {:>9} {:>9}  covers",
-        "budget", "used", "summary", "messages", "all told?"
+        "budget", "used", "summary", "messages", "complete?"
     )?;
     let mut context_texts = ContextTexts::new(&counter, &log);
     for (through, text, extracts) in &texts {
@@ -84,8 +84,8 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
     for tokens in [250, 500, 1_000, 2_000, 4_000, 8_000] {
         let request = Request { tokens: Some(tokens), ..Request::default() };
         let layout = lay_out(&request, &scene, &PlaceholderCosts::of(&counter), &mut context_texts)?;
-        let given = render(&layout, &context_texts)?;
-        let used: Tokens = given.iter().map(|message| counter.message(message)).sum();
+        let messages = render(&layout, &context_texts)?;
+        let used: Tokens = messages.iter().map(|message| counter.message(message)).sum();
         let verbatim =
             layout.entries.iter().filter(|entry| matches!(entry, Entry::Message(_) | Entry::Relocated(_)));
         let report = &layout.report;
@@ -102,15 +102,15 @@ pub(crate) fn show() -> Result<String, Box<dyn std::error::Error>> {
 
     let request = Request { tokens: Some(500), ..Request::default() };
     let layout = lay_out(&request, &scene, &PlaceholderCosts::of(&counter), &mut context_texts)?;
-    writeln!(out, "\nThe one of 500 tokens:\n")?;
+    writeln!(out, "\nThe context for 500 tokens:\n")?;
     for message in render(&layout, &context_texts)? {
-        writeln!(out, "{:<10}{}", message.role.to_string(), told(&message).replace('\n', "\n          "))?;
+        writeln!(out, "{:<10}{}", message.role.to_string(), text_of(&message).replace('\n', "\n          "))?;
     }
     Ok(out)
 }
 
 /// Returns the text of a message.
-fn told(message: &Message) -> String {
+fn text_of(message: &Message) -> String {
     let parts = message.parts.iter().map(|part| match part {
         Part::Text { text } => text.clone(),
         Part::ToolCall(call) => format!("calls {}({})", call.name, call.arguments),
@@ -129,7 +129,7 @@ fn told(message: &Message) -> String {
 
 /// A session of an agent: a pinned rule, requests, calls, results.
 fn session() -> Vec<Message> {
-    let mut log = vec![Message::system("You mend the tests of the project `ferry`, one after the other.")];
+    let mut log = vec![Message::system("You fix the tests of the project `ferry`, one after the other.")];
     let mut rule = Message::user("Never touch src/billing.rs. Start with the timetable tests.");
     rule.pinned = true;
     log.push(rule);

@@ -1,9 +1,9 @@
-//! Your own model writes the summaries: anything that takes a prompt and returns a text. When it fails, the current summary
-//! stays in use; when it fails for long, the built-in `local` writes a fallback summary.
+//! Your own model writes the summaries: anything that takes a prompt and returns a text. When it fails, the current
+//! summary stays in use; when it fails for long, the built-in `local` writes a fallback summary.
 //!
 //! Run it with `cargo run --example custom_model`.
 
-#![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
+#![allow(clippy::print_stdout, dead_code, reason = "an example prints; its test runs `show` only")]
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,19 +38,19 @@ impl Model for InHouse {
         Some(16_000) // its window, less what it needs for an answer
     }
 
-    async fn write(&self, ask: &SummaryRequest) -> Result<Reply, ModelError> {
-        let prompt = ask.prompt(16_000).map_err(|error| ModelError::no_answer(&error.to_string()))?;
+    async fn write(&self, request: &SummaryRequest) -> Result<Reply, ModelError> {
+        let prompt = request.prompt(16_000).map_err(|error| ModelError::no_answer(&error.to_string()))?;
         if self.calls.fetch_add(1, Ordering::Relaxed) == 0 {
             return Err(ModelError::Busy { retry_after: None });
         }
         // Here you would send `prompt.system` and `prompt.user` to your model. This one counts the messages.
         let questions = prompt.user.matches(" user: ").count();
         let text = format!(
-            "The user asked {questions} questions about deliveries to Oslo; each order was found and its day told. \
+            "The user asked {questions} questions about deliveries to Oslo; the assistant found each order and its day. \
              Nothing is open up to message {}.",
-            ask.through
+            request.through
         );
-        let usage = TokenUsage { input: prompt.tokens, cached: 0, output: ask.counter.text(&text) };
+        let usage = TokenUsage { input: prompt.tokens, cached: 0, output: request.counter.text(&text) };
         Ok(Reply { finish: Finish::Complete, usage: Some(usage), ..Reply::complete(text) })
     }
 }
@@ -65,7 +65,7 @@ struct Memory {
 impl Hook for Memory {
     async fn before(&self, due: &DueMessages) -> Result<Option<String>, HookError> {
         self.note(format!("{} messages are about to leave", due.messages.len()));
-        Ok(Some("The customer's name is Ann; keep it.".to_owned())) // added to the prompt
+        Ok(Some("The customer's name is Ann; include it.".to_owned())) // added to the prompt
     }
 
     async fn after(&self, done: &Condensed) -> Result<(), HookError> {

@@ -1,9 +1,9 @@
-//! A session in a file: the program appends messages, the worker writes summaries in the background, and a context returns the
-//! conversation within a token budget. It needs no key, no server and no setup.
+//! A session in a file: the program appends messages, the worker writes summaries in the background, and a context
+//! returns the conversation within a token budget. It needs no key, no server and no setup.
 //!
 //! Run it with `cargo run --example session`, or with a file of your own: `cargo run --example session -- agent.db`.
 
-#![allow(clippy::print_stdout, dead_code, reason = "an example shows something; a test runs `show` only")]
+#![allow(clippy::print_stdout, dead_code, reason = "an example prints; its test runs `show` only")]
 
 use std::fmt::Write;
 use std::path::Path;

@@ -15,10 +15,12 @@ pub enum Error {
     #[error("{0}")]
     Invalid(String),
     /// The requested thing does not exist, or belongs to another tenant. Look for the right name.
-    #[error("{what} not found")]
+    #[error("{what} not found{}{hint}", if hint.is_empty() { "" } else { "; " })]
     NotFound {
         /// What was requested.
         what: String,
+        /// Why it may be missing, or what to request instead. Empty if neither is clear.
+        hint: String,
     },
     /// The request contradicts the current state. Read the current state first.
     #[error("{0}")]
@@ -92,9 +94,14 @@ impl Error {
         Self::Invalid(what.to_string())
     }
 
+    /// Returns the error for a thing that does not exist, without a hint.
+    pub(crate) fn not_found(what: impl std::fmt::Display) -> Self {
+        Self::NotFound { what: what.to_string(), hint: String::new() }
+    }
+
     /// Returns the error for a session that does not exist, or whose name is invalid.
     pub(crate) fn no_session(name: &str) -> Self {
-        let missing = || Self::NotFound { what: format!("session `{name}`") };
+        let missing = || Self::not_found(format_args!("session `{name}`"));
         check_name("session", name).err().unwrap_or_else(missing)
     }
 }

@@ -45,11 +45,11 @@
 //!
 //! | term | meaning |
 //! |---|---|
-//! | workspace | One tenant. Its sessions, settings, keys and costs are invisible to other workspaces. |
+//! | workspace | One tenant, whose sessions, settings, keys and costs are invisible to other workspaces. |
 //! | session | One conversation: a named, append-only log of messages. |
 //! | message | One entry of the log, numbered from 1, with a role, an author, parts (text, tool calls, results, media) and metadata. |
 //! | turn | A user message and all messages after it, up to the next user message. |
-//! | summary | A text that covers the messages of a session from the first message up to a certain message. In a context, the summary replaces these messages. The messages stay stored. |
+//! | summary | A text that covers the messages of a session from the first up to a certain message, and replaces these messages in a context, while the messages stay stored. |
 //! | slot | The configuration of one summary of a session: its trigger, scope, size and models. |
 //! | trigger | The condition under which a slot's next summary is due, such as `messages(20)`. |
 //! | scope | The messages that a slot covers: the whole session, or the messages of one author. |
@@ -57,19 +57,19 @@
 //! | context | The newest messages that fit the budget, verbatim, and a summary of everything older. |
 //! | complete (`exhaustive`) | A context is complete if every message is either shown in it or covered by its summary. |
 //! | gap | The messages that a context neither shows nor covers by its summary. |
-//! | pinned | A flag on a message. Every context shows a pinned message verbatim. |
-//! | skip | A flag on a message. No summary includes a skipped message, and no trigger counts it. |
+//! | pinned | A flag on a message: every context shows the message verbatim. |
+//! | skip | A flag on a message: no summary includes the message, and no trigger counts it. |
 //! | condense | To shorten the agent's own message list before a model call. |
 //! | strategy | The method by which a list is condensed, such as `summarize`, `mask` or `recent`. |
 //! | lease | A worker's temporary, exclusive right to write a slot's next summary. |
 //! | fence | A number that increases with each lease of a slot; the store rejects a commit with an older number. |
 //! | dialect | The message format of one provider API, such as OpenAI's chat completions. |
 //! | entity | A name, number, path, date or identifier that a summary must repeat exactly. |
-//! | extractive summarizer | The built-in summarizer `local`: it selects sentences and entities from the messages, and needs no key and no network. |
-//! | fallback summary (`stand_in`) | A summary that `local` writes while the configured models fail. The next summary by a model replaces it. |
-//! | stable prefix (`steady`) | A beginning of a context that rarely changes. Until it changes, the provider's prompt cache stays valid. |
-//! | fill | An option of a context request. The context then uses the rest of its budget for older messages, in addition to the summary. |
-//! | replay | To run recorded conversations through several ways of building contexts. For each way, replay measures what the agent would have forgotten and what its calls would have cost. |
+//! | extractive summarizer | A summarizer that selects sentences and entities from the messages and writes none; the built-in one, `local`, needs no key and no network. |
+//! | fallback summary (`stand_in`) | A summary that `local` writes while the configured models fail; the next summary by a model replaces it. |
+//! | stable prefix (`steady`) | A beginning of a context that rarely changes; until it changes, the provider's prompt cache stays valid. |
+//! | fill | An option of a context request: the context uses the rest of its budget for older messages, in addition to the summary. |
+//! | replay | To run recorded conversations through several ways of building contexts, and to measure for each way what the agent would have forgotten and what its calls would have cost. |
 
 mod brief;
 mod circuit_breaker;

@@ -1,4 +1,4 @@
-//! The examples run, and show what they say.
+//! Runs the examples and checks their output.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on should stop, loudly")]
 
@@ -21,7 +21,7 @@ use epitome::dialect::Dialect;
 async fn the_example_of_a_session_shows_summaries_contexts_and_covered_messages() {
     let folder = tempfile::tempdir().unwrap();
     let printed = session::show(&folder.path().join("agent.db")).await.unwrap();
-    for told in [
+    for expected in [
         "long  covers messages 1-420: ",
         "short covers messages 1-440: ",
         "  1000 ",
@@ -29,7 +29,7 @@ async fn the_example_of_a_session_shows_summaries_contexts_and_covered_messages(
         "undone: the short summary covers up to message 440 again",
         "reopened: 449 messages, 112 turns, 9758 tokens",
     ] {
-        assert!(printed.contains(told), "missing: {told}\n{printed}");
+        assert!(printed.contains(expected), "missing: {expected}\n{printed}");
     }
     assert!(!printed.contains("false"), "every context is exhaustive: {printed}");
 }
@@ -37,8 +37,8 @@ async fn the_example_of_a_session_shows_summaries_contexts_and_covered_messages(
 #[tokio::test]
 async fn the_example_of_agents_gives_each_a_summary_of_its_own() {
     let printed = agents::show().await.unwrap();
-    for whose in ["everybody", "builder", "reviewer"] {
-        assert!(printed.lines().any(|line| line.contains(&format!("of {whose} "))), "{printed}");
+    for scope in ["all authors", "builder", "reviewer"] {
+        assert!(printed.lines().any(|line| line.contains(&format!("of {scope} "))), "{printed}");
     }
     assert!(!printed.contains("exhaustive: false"), "{printed}");
 }
@@ -46,7 +46,7 @@ async fn the_example_of_agents_gives_each_a_summary_of_its_own() {
 #[tokio::test]
 async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
     let printed = custom_model::show().await.unwrap();
-    for told in [
+    for expected in [
         "failed once",
         "a context is exhaustive: true",
         "then: The user asked 8 questions",
@@ -54,7 +54,7 @@ async fn the_example_of_a_model_of_ones_own_survives_its_failure() {
         "usage: in-house-1 busy: 1 calls",
         "usage: in-house-1 kept: 1 calls",
     ] {
-        assert!(printed.contains(told), "missing: {told}\n{printed}");
+        assert!(printed.contains(expected), "missing: {expected}\n{printed}");
     }
 }
 
@@ -101,16 +101,16 @@ fn the_example_of_contexts_stays_within_its_budgets() {
 }
 
 #[test]
-fn a_transcript_that_cannot_be_read_is_told_by_its_line() {
+fn an_invalid_transcript_is_reported_with_its_line() {
     let user = r#"{"role":"user","content":[{"type":"text","text":"Hello there, Ann."}]}"#;
-    for (second, told) in [
+    for (second, expected) in [
         ("not json", "line 2: expected"),
         (r#"{"content":"hi"}"#, "line 2: a message without a role"),
-        (r#"{"role":"bard"}"#, "line 2: role bard is not known"),
+        (r#"{"role":"bard"}"#, "line 2: unknown role bard"),
         ("[]", "line 2: a message without a role"),
     ] {
         let error = condense_offline::show(&format!("{user}\n{second}")).unwrap_err().to_string();
-        assert!(error.starts_with(told), "{error}");
+        assert!(error.starts_with(expected), "{error}");
     }
     // Parts are read, and blank lines are nothing.
     let shown = condense_offline::show(&format!("\u{feff}{user}\n\n")).unwrap();
@@ -121,7 +121,7 @@ fn a_transcript_that_cannot_be_read_is_told_by_its_line() {
 fn a_list_that_cannot_be_helped_says_why() {
     let huge = format!(r#"{{"role":"user","content":"{}"}}"#, "so it goes ".repeat(4_000));
     let shown = condense_offline::show(&huge).unwrap();
-    assert!(shown.contains("At the end: as it was; nothing to condense"), "{}", &shown[..300]);
+    assert!(shown.contains("At the end: unchanged; nothing to condense"), "{}", &shown[..300]);
     let odd = r#"{"role":"user","content":"!!! 🎉 !!! 🎉 !!! 🎉 !!! 🎉 !!! 🎉 !!!"}"#;
     let shown = condense_offline::show(&[odd; 800].join("\n")).unwrap();
     assert!(shown.contains("messages without words"), "{}", &shown[..300]);

@@ -240,6 +240,11 @@ async fn a_read_only_file_is_refused() {
         return;
     }
     let allow = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    // The other user may not be able to read the folder of the test binary, for example under `/root`.
+    let readable = tempfile::tempdir().unwrap();
+    allow(readable.path(), 0o755);
+    let program = readable.path().join("test");
+    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
     for (file, directory, target) in
         [(0o444, 0o777, "used.db"), (0o666, 0o555, "used.db"), (0o666, 0o555, "new.db")]
     {
@@ -248,7 +253,7 @@ async fn a_read_only_file_is_refused() {
         let target = dir.path().join(target);
         allow(&path, file);
         allow(dir.path(), directory);
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        let mut again = std::process::Command::new(&program);
         again.args(["--exact", NAME, "--nocapture"]).env("EPITOME_TEST_READ_ONLY", &target);
         // Root becomes the user `nobody`; permissions apply to every other user already.
         if std::fs::metadata(dir.path()).unwrap().uid() == 0 {

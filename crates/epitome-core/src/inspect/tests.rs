@@ -119,7 +119,7 @@ fn a_refusal_to_summarize_is_no_summary() {
 }
 
 #[test]
-fn a_model_that_goes_on_with_the_conversation_is_refused() {
+fn a_model_that_continues_the_conversation_is_refused() {
     for reply in [
         "[13] assistant: Sure, the file is at src/a.rs.",
         "[14] user (Ann): And now?\n[15] assistant: Yes.",

@@ -302,7 +302,7 @@ fn a_plan_that_was_overtaken_is_refused() {
 }
 
 #[test]
-fn overflow_that_is_not_the_lists_fault_is_told() {
+fn overflow_that_is_not_the_lists_fault_is_reported() {
     let full = RequestFacts { room: Some(100), fixed: 95, ..facts() };
     refused_with(&policy("summarize(messages(1))"), &full, "s:9 u:90 a:90 u", "over_budget_elsewhere");
     let pinned = RequestFacts { room: Some(100), ..facts() };

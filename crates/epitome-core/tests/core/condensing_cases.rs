@@ -19,7 +19,7 @@ fn case_3_broken_histories_come_out_whole() {
 }
 
 #[test]
-fn case_4_an_error_that_answers_is_kept_by_its_first_line() {
+fn case_4_an_error_that_answers_is_shown_by_its_first_line() {
     let mut history = messages("u a(x) r(x):90 a u a").unwrap();
     let Part::ToolResult(result) = &mut history[2].parts[0] else { panic!() };
     result.error = true;
@@ -82,7 +82,7 @@ fn case_11_the_system_prompt_stays_first_and_untouched() {
 }
 
 #[test]
-fn case_14_15_nothing_to_cut_means_no_model_is_asked() {
+fn case_14_15_nothing_to_cut_means_no_model_call() {
     let mut caller = Caller::drawn("u:9 a*(x):50 r(x):50 a(y):50 r(y):50");
     assert_eq!(
         caller.step(&policy("summarize(messages(1))"), &forced(Press::Gently)),

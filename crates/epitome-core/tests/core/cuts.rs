@@ -145,7 +145,7 @@ fn two_agents_may_use_the_same_id_at_once() {
 }
 
 #[test]
-fn a_call_its_author_went_on_without_is_given_up_in_time() {
+fn a_call_without_a_result_is_abandoned_after_eight_rounds() {
     // After seven rounds its result may still come; after eight the call is abandoned.
     let rounds = |n: usize| format!("u | a(x) {}", vec!["a(y) r(y)"; n].join(" "));
     check(&rounds(8));

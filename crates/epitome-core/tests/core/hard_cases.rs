@@ -70,7 +70,7 @@ fn advanced(slot: &Slot, log: &Log) -> SlotState {
 // A. An invalid transcript
 
 #[test]
-fn every_kept_result_has_its_call_before_it_and_every_kept_call_one_result() {
+fn every_remaining_result_has_its_call_before_it_and_every_remaining_call_one_result() {
     survives("u:9 a(x):9 r(x):9 a(y):9 r(y):9 a:9 u:9 a(z):9 r(z):9 a:9", &[gist(3), gist(6)]);
 }
 
@@ -157,7 +157,7 @@ fn arguments_nested_too_deep_for_a_reader_are_carried_as_words() {
 }
 
 #[test]
-fn arguments_that_are_not_json_are_mended_and_shrunk_ones_still_parse() {
+fn arguments_that_are_not_json_are_wrapped_and_shortened_ones_still_parse() {
     let mut log = messages("u a(x) r(x)").unwrap();
     if let Part::ToolCall(call) = &mut log[1].parts[1] {
         call.arguments = r#"{"path": "src/lib.rs", "text": "cut o"#.to_owned();
@@ -193,7 +193,7 @@ fn the_system_prompt_is_never_condensed() {
 }
 
 #[test]
-fn our_marks_are_told_apart_from_what_was_said() {
+fn inserted_messages_are_recognised_by_their_missing_seq() {
     // Inserted messages have no `seq`; messages of the log keep theirs.
     let given = log("a(x) u a").context(3, &Request::default(), &[]);
     let ours: Vec<&Message> = given.messages.iter().filter(|message| message.seq == 0).collect();

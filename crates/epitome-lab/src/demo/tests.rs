@@ -1,12 +1,12 @@
 use epitome::rules::message::Message;
 use epitome_terminal::show::display_width;
-use epitome_testkit::Written;
+use epitome_testkit::OutputBuffer;
 use serde_json::Value;
 
 use super::*;
 
 async fn demo(path: &Path, width: Option<usize>) -> Result<String, Failure> {
-    let (mut show, out, errors) = Written::show(false);
+    let (mut show, out, errors) = OutputBuffer::show(false);
     show.width = width;
     run(&Args { fast: true, tokens: 4_000 }, path.to_str(), &mut show).await?;
     assert_eq!(errors.text(), "");
@@ -119,7 +119,7 @@ fn the_default_path_differs_if_it_is_locked_or_not_writable() {
 #[tokio::test]
 async fn its_object_agrees_with_itself() {
     let folder = tempfile::tempdir().unwrap();
-    let (mut show, out, _) = Written::show(true);
+    let (mut show, out, _) = OutputBuffer::show(true);
     let path = folder.path().join("demo.db");
     run(&Args { fast: false, tokens: 2_000 }, path.to_str(), &mut show).await.unwrap();
     let object: Value = serde_json::from_str(&out.text()).unwrap();

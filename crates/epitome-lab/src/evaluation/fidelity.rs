@@ -6,6 +6,7 @@ use epitome::rules::message::{Message, Role};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::lines::pieces;
 use super::meaning::SaidAbout;
 use super::names::{contains_name, found_names};
 use super::terms::{each_term, each_word, stem};
@@ -20,8 +21,6 @@ const MAX_PLACES: usize = 6;
 /// Minimum size of the conversation before a measured position, in tokens. A shorter conversation needs no condensing.
 const MIN_SIZE_BEFORE: u64 = 1_000;
 
-/// Maximum length of a summary's line, in characters. A longer line counts as several lines.
-const MAX_LINE_CHARS: usize = 1_000;
 /// Number of significant words in a passage.
 const PASSAGE_WORDS: usize = 60;
 /// Number of significant words from the start of a passage to the start of the next passage. Passages overlap.
@@ -175,17 +174,6 @@ impl Shown {
         let lines = self.summary.split('\n').filter(|line| !line.trim().is_empty());
         lines.flat_map(pieces).chain(self.messages.iter().map(String::as_str))
     }
-}
-
-/// Splits a line into pieces of at most [`MAX_LINE_CHARS`] characters.
-pub(super) fn pieces(line: &str) -> impl Iterator<Item = &str> {
-    let mut rest = line;
-    std::iter::from_fn(move || {
-        let end = rest.char_indices().nth(MAX_LINE_CHARS).map_or(rest.len(), |(at, _)| at);
-        let (piece, left) = rest.split_at_checked(end)?;
-        rest = left;
-        (!piece.is_empty()).then_some(piece)
-    })
 }
 
 /// A question about a recorded conversation, with its answer and the messages that prove it.

@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use super::fidelity::pieces;
+use serde::Serialize;
+
+use super::lines::pieces;
 use super::names::{found_names, without_names};
 use super::terms::each_term;
 
@@ -70,22 +72,41 @@ impl Surroundings {
     }
 }
 
-/// Returns the number of characters of a summary, and how many of them are in bare lists: in lines with at least six
-/// names and few other words.
-pub fn listed_chars(summary: &str) -> (u64, u64) {
-    let (mut all, mut listed) = (0, 0);
-    for line in lines(summary) {
-        let chars = line.chars().count() as u64;
-        let names = found_names(line).len();
-        let mut words = 0;
-        each_term(&without_names(line), |_| words += 1);
-        all += chars;
-        // Less than one word in six is not a name.
-        if names >= LIST_NAMES && 6 * words < names + words {
-            listed += chars;
+/// How much of summaries is bare lists of names.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct ListedChars {
+    /// Number of characters of the summaries.
+    pub all: u64,
+    /// Number of these characters that are in bare lists: in lines with at least six names and few other words.
+    pub listed: u64,
+}
+
+impl ListedChars {
+    /// Adds a summary.
+    pub fn add(&mut self, summary: &str) {
+        for line in lines(summary) {
+            let chars = line.chars().count() as u64;
+            let names = found_names(line).len();
+            let mut words = 0;
+            each_term(&without_names(line), |_| words += 1);
+            self.all += chars;
+            // Less than one word in six is not a name.
+            if names >= LIST_NAMES && 6 * words < names + words {
+                self.listed += chars;
+            }
         }
     }
-    (all, listed)
+
+    /// Adds the numbers of other summaries.
+    pub fn join(&mut self, other: Self) {
+        self.all += other.all;
+        self.listed += other.listed;
+    }
+
+    /// Returns the share of the characters that is in bare lists; `None` without a summary.
+    pub fn share(self) -> Option<f64> {
+        (self.all > 0).then(|| self.listed as f64 / self.all as f64)
+    }
 }
 
 fn lines(text: &str) -> impl Iterator<Item = &str> {
@@ -143,7 +164,8 @@ mod tests {
     fn a_list_of_names_counts_and_a_sentence_does_not() {
         let list = "Also mentioned: src/a.rs src/b.rs src/c.rs src/d.rs src/e.rs src/f.rs max_size min_size old_size new_size";
         let sentence = "The test in src/a.rs failed again.";
-        let (all, listed) = listed_chars(&format!("{list}\n{sentence}"));
-        assert_eq!((all, listed), ((list.len() + sentence.len()) as u64, list.len() as u64));
+        let mut chars = ListedChars::default();
+        chars.add(&format!("{list}\n{sentence}"));
+        assert_eq!((chars.all, chars.listed), ((list.len() + sentence.len()) as u64, list.len() as u64));
     }
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Conversation, DISTANCES, ListMethod, Outcome, PlayOptions, Policy, ReplayEvent};
 use crate::evaluation::cost::{PromptCache, SentMessage};
-use crate::evaluation::{Questions, Recorded, Shown, listed_chars, text_of};
+use crate::evaluation::{Questions, Recorded, Shown, text_of};
 
 /// Maximum number of faults that are listed for a conversation.
 const MAX_FAULTS: usize = 8;
@@ -440,9 +440,7 @@ impl OutcomeBuilder {
         if outcome.budget.is_some_and(|budget| scorer.recorded.size(at) <= budget) {
             return;
         }
-        let (summary, listed) = listed_chars(&shown.summary);
-        outcome.summary_chars += summary;
-        outcome.listed_chars += listed;
+        outcome.lists.add(&shown.summary);
         for need in scorer.recorded.needs(at) {
             let found = if shown.contains(&need.name) { 1.0 } else { 0.0 };
             outcome.fer.add(found);

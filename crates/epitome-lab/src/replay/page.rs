@@ -182,7 +182,8 @@ is reached, economic when that costs least, and mask leaves out old tool outputs
 messages.</p>\n\
 <p class=\"small\"><b>Loss.</b> <em>Names needed</em> are paths, identifiers, ids, dates and numbers that the next \
 tool call uses and that an earlier message contains. The column shows the share of these names that the list still \
-contains verbatim. <em>Older names</em> were last seen more than 2,000 tokens before the call. <em>Answers</em> is the \
+contains verbatim. <em>With meaning</em> counts a name only if half of the words near it are near it again, so a \
+bare list of names counts nothing. <em>Older names</em> were last seen more than 2,000 tokens before the call. <em>Answers</em> is the \
 share of the questions for which one passage of the list contains three quarters of the answer's words and a word of \
 the question. <em>Evidence</em> is the share of the words in the messages that prove an answer, as far as the best \
 single passage contains these words. The number after ± is the standard error. These measures compare words, not \

@@ -64,8 +64,7 @@ impl PolicyResults {
         let sum = &mut self.sum;
         sum.fer.join(&outcome.fer);
         sum.fem.join(&outcome.fem);
-        sum.summary_chars += outcome.summary_chars;
-        sum.listed_chars += outcome.listed_chars;
+        sum.lists.join(outcome.lists);
         sum.fer_far.join(&outcome.fer_far);
         sum.ar.join(&outcome.ar);
         sum.er.join(&outcome.er);
@@ -182,7 +181,7 @@ impl Results {
     fn set(&self, set: &FileResults) -> Value {
         let whole = self.whole(&set.cells);
         let cell = |((policy, budget), cell): (&(usize, Option<Tokens>), &PolicyResults)| {
-            let Outcome { fer, fem, fer_far, ar, er, cost, summary_chars, listed_chars, .. } = &cell.sum;
+            let Outcome { fer, fem, fer_far, ar, er, cost, lists, .. } = &cell.sum;
             let measure = |mean: &Mean| {
                 mean.value().map(|value| json!({ "mean": value, "n": mean.count, "error": mean.error() }))
             };
@@ -197,7 +196,7 @@ impl Results {
                 "ar": measure(ar),
                 "er": measure(er),
                 "fer_by_distance": distances,
-                "list_share": (*summary_chars > 0).then(|| *listed_chars as f64 / *summary_chars as f64),
+                "list_share": lists.share(),
                 "tokens": cell.sum.size.value(),
                 "cost": self.costs.then(|| json!({
                     "calls": cost.calls,
@@ -212,6 +211,8 @@ impl Results {
                 })),
                 "gaps": cell.sum.gaps,
                 "faults": cell.sum.faulty,
+                "fault_texts": cell.sum.faults,
+                // The older name of `fault_texts`.
                 "told": cell.sum.faults,
             })
         };

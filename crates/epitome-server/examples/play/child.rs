@@ -1,4 +1,4 @@
-//! The server that is played through, a process of its own, and a client that says what it is told to.
+//! Starts the server as a child process, and sends the requests of a run to it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,8 @@ use serde_json::Value;
 
 use super::{Error, KEY};
 
-/// The binary beside this example. Cargo is asked to see to it that it is there and up to date; a test has it already.
+/// Returns the path of the server's binary. It is in the folder above this example; Cargo builds it first. In a test,
+/// Cargo has already built it.
 pub fn binary() -> Result<PathBuf, Error> {
     if let Some(built) = option_env!("CARGO_BIN_EXE_epitome") {
         return Ok(built.into());
@@ -65,11 +66,11 @@ impl Serving {
         Ok(Self { child, address: address.ok_or("the server did not start")?, _folder: folder })
     }
 
-    /// Asks it to end, and waits until all it had to write is written.
+    /// Sends SIGTERM, and waits until the server has written its log and ended.
     pub fn end(mut self) -> Result<(), Error> {
         epitome_testkit::signal::send("TERM", self.child.id());
         let ended = self.child.wait()?;
-        if ended.success() { Ok(()) } else { Err(format!("the server ended badly: {ended}").into()) }
+        if ended.success() { Ok(()) } else { Err(format!("the server failed: {ended}").into()) }
     }
 }
 
@@ -80,11 +81,11 @@ impl Drop for Serving {
     }
 }
 
-/// What was told of one request.
-pub struct Told {
-    /// Whether its list was condensed anew.
+/// The result of one request.
+pub struct RequestResult {
+    /// Whether this request condensed its list again.
     pub condensed: bool,
-    /// What went wrong.
+    /// The fault, if any.
     pub fault: Option<String>,
 }
 
@@ -92,7 +93,7 @@ pub struct Told {
 pub struct Talk<'a> {
     serving: &'a Serving,
     dialect: Dialect,
-    /// What all its requests begin with.
+    /// The request line and the headers that all its requests share.
     head: String,
     stream: Option<BufReader<TcpStream>>,
 }
@@ -117,18 +118,18 @@ impl<'a> Talk<'a> {
         Self { serving, dialect, head, stream: None }
     }
 
-    /// Sends a request, and hears its answer to the end.
-    pub fn say(&mut self, body: &str) -> Told {
+    /// Sends a request, and reads its whole response.
+    pub fn send(&mut self, body: &str) -> RequestResult {
         match self.exchange(body) {
-            Ok(told) => told,
+            Ok(result) => result,
             Err(error) => {
                 self.stream = None;
-                Told { condensed: false, fault: Some(format!("no answer: {error}")) }
+                RequestResult { condensed: false, fault: Some(format!("no answer: {error}")) }
             }
         }
     }
 
-    fn exchange(&mut self, body: &str) -> Result<Told, Error> {
+    fn exchange(&mut self, body: &str) -> Result<RequestResult, Error> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
             None => BufReader::new(TcpStream::connect(&self.serving.address)?),
@@ -139,7 +140,7 @@ impl<'a> Talk<'a> {
         let mut line = String::new();
         stream.read_line(&mut line)?;
         let status: u16 = line.split(' ').nth(1).ok_or("no status")?.parse()?;
-        let (mut length, mut kind, mut word, mut report) = (None, None, String::new(), Value::Null);
+        let (mut length, mut kind, mut outcome, mut report) = (None, None, String::new(), Value::Null);
         loop {
             line.clear();
             stream.read_line(&mut line)?;
@@ -147,7 +148,7 @@ impl<'a> Talk<'a> {
             match name.to_ascii_lowercase().as_str() {
                 "content-length" => length = Some(value.parse::<usize>()?),
                 "content-type" => kind = Some(value.to_owned()),
-                "x-epitome" => value.clone_into(&mut word),
+                "x-epitome" => value.clone_into(&mut outcome),
                 "x-epitome-report" => report = serde_json::from_str(value)?,
                 _ => {}
             }
@@ -175,14 +176,14 @@ impl<'a> Talk<'a> {
             }
         }
         self.stream = Some(stream);
-        let heard = listener.finish();
-        let fault = match word.as_str() {
+        let response = listener.finish();
+        let fault = match outcome.as_str() {
             _ if status != 200 => Some(format!("status {status}")),
-            _ if !heard.complete => Some("the answer broke off".to_owned()),
-            _ if heard.usage.is_none() => Some("nothing was counted".to_owned()),
+            _ if !response.complete => Some("the response is incomplete".to_owned()),
+            _ if response.usage.is_none() => Some("the response has no token counts".to_owned()),
             "condensed" | "untouched" | "off" | "retried" => None,
             other => Some(format!("x-epitome: {other} {}", report["reason"])),
         };
-        Ok(Told { condensed: report["condensed"] == true, fault })
+        Ok(RequestResult { condensed: report["condensed"] == true, fault })
     }
 }

@@ -1,4 +1,4 @@
-//! What the requests in a log cost, in tokens of plain input: with and without a cache for their beginnings.
+//! Computes the cost of the requests in a log, in plain input tokens, with and without a prompt cache.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -10,15 +10,15 @@ use serde_json::Value;
 
 use super::Error;
 
-/// What requests come to.
+/// The cost of a log's requests.
 #[derive(Debug, Default)]
 pub struct Cost {
-    /// All of them.
+    /// The sum over all requests.
     pub sum: Sum,
 }
 
 impl Cost {
-    /// Of all requests in a log, as they stand there: `{"run", "messages"}` a line, and for calls of a summarizer
+    /// Computes the cost of all requests in a log. Each line is `{"run", "messages"}`; calls of a summarizer also have
     /// `"summarizer": true` and `output_tokens`.
     pub fn of(log: &Path) -> Result<Self, Error> {
         let mut sum = Sum::default();
@@ -42,8 +42,8 @@ impl Cost {
         Ok(Self { sum })
     }
 
-    /// What it is of the other, plain and cached.
-    pub fn beside(&self, other: &Self) -> (f64, f64) {
+    /// Returns this cost divided by the other, plain and cached.
+    pub fn relative_to(&self, other: &Self) -> (f64, f64) {
         let of = |mine: u64, others: u64| (mine + self.sum.summarizer) as f64 / others as f64;
         (of(self.sum.plain, other.sum.plain), of(self.sum.cached(), other.sum.cached()))
     }
@@ -55,8 +55,8 @@ fn hash(message: &Value) -> u64 {
     hasher.finish()
 }
 
-/// What a message says of itself, or a quarter of its letters.
+/// Returns the token count in the message, or a quarter of its characters.
 fn size(message: &Value) -> u64 {
-    let told = message["tokens"].as_u64().filter(|tokens| *tokens > 0);
-    told.unwrap_or_else(|| (message.to_string().chars().count() as u64).div_ceil(4))
+    let reported = message["tokens"].as_u64().filter(|tokens| *tokens > 0);
+    reported.unwrap_or_else(|| (message.to_string().chars().count() as u64).div_ceil(4))
 }

@@ -1,28 +1,28 @@
-//! Plays recorded conversations through the proxy, call by call, and says what that cost.
+//! Plays recorded conversations through the proxy, call by call, and reports their cost.
 //!
 //! ```text
 //! cargo run --release --example play -- [--shape openai|responses|anthropic] [--chain N] [--trigger T] [--keep K]
 //!     [--strategy S] [--window N] [--set KEY=VALUE]... [--named] [--at-once N] [--log-to DIR] FILE.jsonl...
 //! ```
 //!
-//! A file has one conversation a line, `{"id", "messages": [...]}` with messages as OpenAI's chat has them. Before each reply
-//! of a recording a request with all messages before it is sent, every other one streamed; then the recorded reply goes into
-//! the history, whatever was answered. Where nobody replies, a request follows each message. `--chain 5` joins five
-//! conversations into one history.
+//! A file has one conversation per line, `{"id", "messages": [...]}`, in OpenAI's chat format. Before each reply of a
+//! recording, the program sends a request with all messages before it; every other request is streamed. Then it adds
+//! the recorded reply to the history and ignores the response. If a conversation has no replies, it sends a request
+//! after each message. `--chain 5` joins five conversations into one history.
 //!
-//! Everything between is real: a child process of `epitome serve`, HTTP, and an upstream on loopback that refuses what real
-//! ones refuse (`epitome_testkit::upstream`). Each file is played twice, untouched (`x-epitome: off`) and condensed, and
-//! what was sent is written to `FILE.untouched.jsonl` and `FILE.condensed.jsonl` by `--log-requests`, in a temporary folder
-//! or in the one that `--log-to` names. It ends with 1 if anything was refused or went wrong.
+//! The server is a child process of `epitome serve`. The upstream on loopback (`epitome_testkit::upstream`) rejects
+//! the same requests as real providers do. Each file is played twice, untouched (`x-epitome: off`) and condensed.
+//! `--log-requests` writes the sent requests to `FILE.untouched.jsonl` and `FILE.condensed.jsonl`, in a temporary
+//! folder or in the folder of `--log-to`. The exit code is 1 if a request was rejected or failed.
 //!
 //! | column | meaning |
 //! |---|---|
-//! | runs, requests | histories that were played, and what was sent for them |
-//! | swaps | how often a list was condensed; in between, what was handed out only grows |
-//! | refused | by the upstream, in the condensed pass or in the other: must be 0 |
-//! | faults | answers that did not come to their end, or were errors |
+//! | runs, requests | played histories, and their requests |
+//! | swaps | how often a list was condensed; between two swaps, the sent list only grows |
+//! | refused | requests that the upstream rejected, in both passes: must be 0 |
+//! | faults | responses that were incomplete, or were errors |
 //! | sent of whole | tokens, condensed and untouched |
-//! | plain, cached | what is paid for the condensed requests, by what is paid for the untouched ones: where input costs 1; and where beginnings of the request before cost 0.1 and everything else 1.25. What summaries cost is in both |
+//! | plain, cached | cost of the condensed requests divided by the cost of the untouched ones: if input costs 1; and if the beginning that a request shares with the previous one costs 0.1 and everything else 1.25. Both include the cost of summaries |
 
 #![allow(
     dead_code,
@@ -32,7 +32,7 @@
     clippy::unwrap_used,
     clippy::expect_used,
     unreachable_pub,
-    reason = "it prints what it finds, and stops where it cannot go on; indexing JSON gives null; a test runs a part of it"
+    reason = "it prints its results and stops at an error; indexing JSON gives null; a test runs a part of it"
 )]
 
 use std::path::{Path, PathBuf};
@@ -49,23 +49,23 @@ mod recorded;
 
 use epitome_testkit::upstream;
 
-use child::{Serving, Talk, Told};
+use child::{RequestResult, Serving, Talk};
 use cost::Cost;
 use recorded::Run;
 use upstream::{Manner, Upstream};
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// What callers of the upstream come with.
+/// The API key of the requests to the upstream.
 const KEY: &str = "sk-play";
 
-/// What is wanted.
-pub struct Wish {
+/// The options of the command line.
+pub struct Options {
     shape: Dialect,
     chain: usize,
     /// `KEY=VALUE` for `--set`.
     settings: Vec<String>,
-    /// How much the upstream reads, in tokens of o200k.
+    /// The upstream's context window, in tokens of o200k.
     window: u64,
     named: bool,
     at_once: usize,
@@ -73,13 +73,13 @@ pub struct Wish {
     files: Vec<PathBuf>,
 }
 
-/// The upstream counts a third of the bytes, whatever they say. So much of that is about what tokenizers count.
+/// The upstream counts a third of the bytes as tokens. This share of that count is about what tokenizers count.
 const SKEW: f64 = 0.8;
 
-impl Wish {
-    /// As the command line says it.
+impl Options {
+    /// Parses the command line.
     pub fn read(mut args: impl Iterator<Item = String>) -> Result<Self, Error> {
-        let mut wish = Self {
+        let mut options = Self {
             shape: Dialect::OPENAI,
             chain: 1,
             settings: Vec::new(),
@@ -90,31 +90,31 @@ impl Wish {
             files: Vec::new(),
         };
         while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} wants a value"));
+            let mut value = || args.next().ok_or_else(|| format!("{arg} requires a value"));
             match arg.as_str() {
-                "--shape" => wish.shape = value()?.parse().map_err(|error| format!("--shape: {error}"))?,
-                "--chain" => wish.chain = value()?.parse::<usize>()?.max(1),
-                "--trigger" => wish.settings.push(format!("condense.trigger={}", value()?)),
-                "--keep" => wish.settings.push(format!("condense.keep={}", value()?)),
-                "--strategy" => wish.settings.push(format!("condense.strategy={}", value()?)),
-                "--window" => wish.window = value()?.parse()?,
-                "--set" => wish.settings.push(value()?),
-                "--named" => wish.named = true,
-                "--at-once" => wish.at_once = value()?.parse::<usize>()?.max(1),
-                "--log-to" => wish.logs = Some(value()?.into()),
+                "--shape" => options.shape = value()?.parse().map_err(|error| format!("--shape: {error}"))?,
+                "--chain" => options.chain = value()?.parse::<usize>()?.max(1),
+                "--trigger" => options.settings.push(format!("condense.trigger={}", value()?)),
+                "--keep" => options.settings.push(format!("condense.keep={}", value()?)),
+                "--strategy" => options.settings.push(format!("condense.strategy={}", value()?)),
+                "--window" => options.window = value()?.parse()?,
+                "--set" => options.settings.push(value()?),
+                "--named" => options.named = true,
+                "--at-once" => options.at_once = value()?.parse::<usize>()?.max(1),
+                "--log-to" => options.logs = Some(value()?.into()),
                 flag if flag.starts_with("--") => return Err(format!("no such flag: {flag}").into()),
-                _ => wish.files.push(arg.into()),
+                _ => options.files.push(arg.into()),
             }
         }
-        if wish.files.is_empty() {
-            return Err("which files? See the head of examples/play/main.rs".into());
+        if options.files.is_empty() {
+            return Err("no files; see the comment at the top of examples/play/main.rs".into());
         }
-        wish.settings.push(format!("condense.window={}", wish.window));
-        Ok(wish)
+        options.settings.push(format!("condense.window={}", options.window));
+        Ok(options)
     }
 }
 
-/// What one pass came to.
+/// The results of one pass.
 #[derive(Debug, Default)]
 struct Pass {
     requests: usize,
@@ -125,7 +125,7 @@ struct Pass {
 }
 
 fn main() -> ExitCode {
-    match Wish::read(std::env::args().skip(1)).and_then(|wish| play(&wish)) {
+    match Options::read(std::env::args().skip(1)).and_then(|options| play(&options)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -135,14 +135,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Plays every file; whether nothing was refused and nothing went wrong.
-pub fn play(wish: &Wish) -> Result<bool, Error> {
+/// Plays every file. Returns whether no request was rejected and none failed.
+pub fn play(options: &Options) -> Result<bool, Error> {
     let binary = child::binary()?;
     let folder = tempfile::tempdir()?;
-    let logs = wish.logs.clone().unwrap_or_else(|| folder.path().to_owned());
+    let logs = options.logs.clone().unwrap_or_else(|| folder.path().to_owned());
     std::fs::create_dir_all(&logs)?;
     let mut well = true;
-    println!("{}; {}; chain of {}", wish.shape, wish.settings.join(", "), wish.chain);
+    println!("{}; {}; chain of {}", options.shape, options.settings.join(", "), options.chain);
     println!(
         "{:<16} {:>5} {:>8} {:>6} {:>7} {:>6} {:>12} {:>12} {:>6} {:>6} {:>7}",
         "file",
@@ -157,18 +157,18 @@ pub fn play(wish: &Wish) -> Result<bool, Error> {
         "cached",
         "seconds"
     );
-    for file in &wish.files {
+    for file in &options.files {
         let start = Instant::now();
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let runs =
-            recorded::runs(file, wish.chain).map_err(|error| format!("{}: {error}", file.display()))?;
+            recorded::runs(file, options.chain).map_err(|error| format!("{}: {error}", file.display()))?;
         let mut passes = Vec::new();
         for (pass, off) in [("untouched", true), ("condensed", false)] {
             let log = logs.join(format!("{name}.{pass}.jsonl"));
-            passes.push(Pass::play(wish, &runs, &binary, &log, off)?);
+            passes.push(Pass::play(options, &runs, &binary, &log, off)?);
         }
         let [untouched, condensed] = &passes[..] else { unreachable!() };
-        let (plain, cached) = condensed.cost.beside(&untouched.cost);
+        let (plain, cached) = condensed.cost.relative_to(&untouched.cost);
         let (refused, faults) = passes.iter().fold((0, 0), |(refused, faults), pass| {
             (refused + pass.refused.len(), faults + pass.faults.len())
         });
@@ -190,11 +190,11 @@ pub fn play(wish: &Wish) -> Result<bool, Error> {
 }
 
 impl Pass {
-    /// All runs of a file through a server of their own, several at once, each call by call.
-    fn play(wish: &Wish, runs: &[Run], binary: &Path, log: &Path, off: bool) -> Result<Self, Error> {
+    /// Plays all runs of a file through one server, several runs at once, each call by call.
+    fn play(options: &Options, runs: &[Run], binary: &Path, log: &Path, off: bool) -> Result<Self, Error> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         let manner = Manner {
-            window: if off { u64::MAX } else { wish.window },
+            window: if off { u64::MAX } else { options.window },
             skew: SKEW,
             key: Some(KEY),
             keeps: 0,
@@ -204,31 +204,37 @@ impl Pass {
         if log.exists() {
             std::fs::remove_file(log)?;
         }
-        let serving = Serving::start(binary, &upstream.origin(), &wish.settings, log)?;
-        let (next, told) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+        let serving = Serving::start(binary, &upstream.origin(), &options.settings, log)?;
+        let (next, results) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
-            for _ in 0..wish.at_once.min(runs.len()) {
+            for _ in 0..options.at_once.min(runs.len()) {
                 scope.spawn(|| {
                     while let Some(run) = runs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        // An untouched run is told by its name: nobody else knows which one a request is of.
-                        let mut talk =
-                            Talk::new(&serving, wish.shape, off, (off || wish.named).then_some(&run.id));
-                        let heard: Vec<Told> = run
+                        // The server cannot recognise an untouched run, so each request carries the run's name.
+                        let mut talk = Talk::new(
+                            &serving,
+                            options.shape,
+                            off,
+                            (off || options.named).then_some(&run.id),
+                        );
+                        let played: Vec<RequestResult> = run
                             .calls()
                             .enumerate()
-                            .map(|(at, messages)| talk.say(&run.request(wish.shape, messages, at % 2 == 1)))
+                            .map(|(at, messages)| {
+                                talk.send(&run.request(options.shape, messages, at % 2 == 1))
+                            })
                             .collect();
-                        told.lock().unwrap().extend(heard);
+                        results.lock().unwrap().extend(played);
                     }
                 });
             }
         });
         serving.end()?;
         let mut pass = Self { cost: Cost::of(log)?, ..Self::default() };
-        for told in told.into_inner().unwrap() {
+        for result in results.into_inner().unwrap() {
             pass.requests += 1;
-            pass.swaps += usize::from(told.condensed);
-            pass.faults.extend(told.fault);
+            pass.swaps += usize::from(result.condensed);
+            pass.faults.extend(result.fault);
         }
         pass.refused = upstream.refused().iter().map(|refusal| format!("refused: {refusal:?}")).collect();
         Ok(pass)

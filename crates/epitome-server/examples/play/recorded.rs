@@ -1,8 +1,9 @@
-//! Recordings, as they were or joined, and the requests that were sent for them.
+//! Reads recordings, joins them, and writes their requests.
 //!
-//! Recorders note down more than was sent, and cut ids short. So that a strict upstream has nothing to say to a request as it
-//! was, messages keep the fields of the wire alone, a call's id that was used before is changed together with its result's,
-//! and names get letters that are allowed. A call that was open when its conversation ended has a result where another follows.
+//! Recorders store more fields than were sent, and shorten ids. A strict upstream must accept the untouched requests,
+//! so messages are reduced to the fields of the wire format, a call id that was used before is changed together with
+//! the id of its result, and invalid characters in names are replaced. If another conversation follows, a call that
+//! is still open gets a result.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::Path;
@@ -17,12 +18,12 @@ use super::Error;
 pub struct Run {
     pub id: String,
     messages: Vec<Value>,
-    /// The same as messages of ours, for the other wires.
+    /// The same messages in Epitome's own form, for the other wire formats.
     read: Vec<Message>,
     tools: BTreeSet<String>,
 }
 
-/// The recordings of a file, so many joined to one.
+/// Reads the recordings of a file. Joins `chain` recordings at a time to one run.
 pub fn runs(file: &Path, chain: usize) -> Result<Vec<Run>, Error> {
     let text = std::fs::read_to_string(file)?;
     let mut recorded = Vec::new();
@@ -49,17 +50,17 @@ impl Run {
         Ok(Self { id: id.chars().filter(char::is_ascii).take(200).collect(), messages, read, tools })
     }
 
-    /// For each request, how many messages it has: all before a reply; where nobody replies, those up to each.
+    /// Returns the number of messages of each request: all before a reply, or, without replies, all up to each message.
     pub fn calls(&self) -> impl Iterator<Item = usize> {
         let replies = |at: &usize| self.messages[*at]["role"] == "assistant";
         let answered = (0..self.messages.len()).any(|at| replies(&at));
-        // Replies in a row are one: nobody asks before something else was said.
+        // Consecutive replies are one reply: there is no request between them.
         let is_call = move |at: &usize| *at > 0 && (!answered || (replies(at) && !replies(&(at - 1))));
         let end = self.messages.len() + usize::from(!answered);
         (0..end).filter(is_call)
     }
 
-    /// The request with the first so many messages.
+    /// Returns the request with this number of messages.
     pub fn request(&self, shape: Dialect, messages: usize, stream: bool) -> String {
         let mut body = Map::new();
         body.insert("model".to_owned(), json!("stand-in"));
@@ -98,19 +99,19 @@ fn tool(shape: Dialect, name: &str) -> Value {
     }
 }
 
-/// Messages as they may be sent.
+/// Collects messages that a strict upstream accepts.
 #[derive(Default)]
 struct Writer {
     messages: Vec<Value>,
     tools: BTreeSet<String>,
     used: HashSet<String>,
-    /// What the calls of the newest reply are called now, and which of them are open.
+    /// The new ids of the newest reply's calls, and the calls that are still open.
     renamed: HashMap<String, String>,
     open: Vec<String>,
 }
 
 impl Writer {
-    /// Adds a conversation. What stands at the head of a later one is known already.
+    /// Adds a conversation. Of a later conversation, the system messages at its beginning are left out.
     fn join(&mut self, messages: &[Value]) {
         let later = !self.messages.is_empty();
         for id in std::mem::take(&mut self.open) {

@@ -52,6 +52,7 @@ fn object(loaded: &Loaded, answers: &Answers, ok: bool) -> Value {
         "db": loaded.db.to_string(),
         "workspace": loaded.server.workspace,
         "differences": loaded.differences(),
+        "warnings": loaded.warnings(),
         "models": models.collect::<Vec<_>>(),
     })
 }
@@ -82,6 +83,13 @@ fn text(loaded: &Loaded, answers: &Answers, show: &mut Show) -> Result<(), Failu
         }
         show.line("")?;
         show.table(&table)?;
+    }
+    let warnings = loaded.warnings();
+    if !warnings.is_empty() {
+        show.line("")?;
+    }
+    for warning in &warnings {
+        show.line(format!("{}: {}", show.style.yellow("warning"), printable(warning)))?;
     }
     if !answers.is_empty() {
         show.line("")?;

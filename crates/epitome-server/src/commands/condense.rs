@@ -27,8 +27,8 @@ The input is a whole request or only its list of messages, in the format of Open
 completions, OpenAI's Responses or Anthropic's Messages. The output has the same format, with a
 shorter list; all other fields are unchanged. If the trigger is not met, the output is the input,
 byte for byte. The window is the context window of the request's model, if Epitome recognises that
-model; --window overrides it. By default the built-in summarizer `local` writes the summaries,
-without a key or a network. --model or the settings select another model.
+model; --window overrides it. By default the built-in extractive summarizer `local` makes the
+summaries, without a key or a network. --model or the settings select another model.
 
 Strategies: {STRATEGIES}.
 recent(messages(50)) also sets which of the newest messages stay verbatim. mask, summarize and

@@ -1,10 +1,11 @@
 //! `epitome context`: prints the context of a session, within a token budget.
 
 use epitome::rules::context::Empty;
-use epitome::{Context, ContextRequest};
+use epitome::{Context, ContextRequest, Listing};
 
 use super::messages::show_message;
 use super::prelude::*;
+use crate::database::similar_or;
 use crate::format::unknown_format;
 use crate::http::wire::ContextOut;
 use crate::http::{ContextQuery, OversizeIn};
@@ -31,15 +32,18 @@ pub(crate) struct Args {
     #[arg(long)]
     no_summary: bool,
     #[arg(long, value_name = "FORMAT", value_parser = format, help = formats())]
-    format: Option<Format>,
+    format: Option<OutputFormat>,
 }
 
+/// Maximum number of authors that are compared with a mistyped author.
+const MAX_COMPARED_AUTHORS: usize = 1_000;
+
 /// The provider's format to print. None means text.
-type Format = Option<Dialect>;
+type OutputFormat = Option<Dialect>;
 
 const TEXT: &str = "text";
 
-fn format(name: &str) -> Result<Format, String> {
+fn format(name: &str) -> Result<OutputFormat, String> {
     if name == TEXT {
         return Ok(None);
     }
@@ -76,6 +80,9 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
                 return Err(Failure::Failed("the session has no messages yet".to_owned()));
             }
             Empty::NoMessages => {
+                if let Some(author) = &args.query.scope {
+                    check_author(&session, author, args.query.as_of).await?;
+                }
                 let problem = "the session has no message that a model could answer: it has only system messages, \
                                empty messages, or tool results without their calls";
                 return Err(Failure::Failed(problem.to_owned()));
@@ -96,6 +103,24 @@ pub(super) async fn run(args: &Args, database: &Database, show: &mut Show) -> Re
         }
     }
     Ok(())
+}
+
+/// Fails if the session has no message by this author up to the message `as_of`. The error suggests similar authors.
+async fn check_author(session: &Session, author: &str, as_of: Option<u64>) -> Result<(), Failure> {
+    let before = as_of.map(|seq| seq.saturating_add(1));
+    let page = Page { before, scope: Some(author.into()), limit: 1, ..Page::default() };
+    if !session.messages(page).await?.items.is_empty() {
+        return Ok(());
+    }
+    let up_to = as_of.map_or(String::new(), |seq| format!(" up to message {seq}"));
+    let problem = format!("no message of the session{up_to} is by `{author}`");
+    let listing = Listing { limit: MAX_COMPARED_AUTHORS, ..Listing::default() };
+    let authors = session.list_members(listing).await?.map(|member| member.author.name.to_string()).items;
+    let hint = match authors.iter().any(|name| name == author) {
+        true => String::new(),
+        false => similar_or(author, &authors, ""),
+    };
+    Err(Failure::Failed(if hint.is_empty() { problem } else { format!("{problem}; {hint}") }))
 }
 
 /// The object that `--json` prints: the object of the HTTP API, with two more fields, `through` and `encoding`.

@@ -9,6 +9,7 @@ use epitome::rules::message::Timestamp;
 
 use super::prelude::*;
 use crate::http::wire::{CreatedKeyOut, KeyOut};
+use crate::suggest::similar_names;
 use crate::times::Expiry;
 
 const EXAMPLES: &str = "\
@@ -97,7 +98,10 @@ fn rights(text: &str) -> Result<Rights, String> {
     match text {
         "read" => Ok(Rights::Read),
         "write" => Ok(Rights::Write),
-        _ => Err("use read or write; for an admin key, use --admin instead of --rights".to_owned()),
+        other => Err(match similar_names(other, ["read", "write"], 1).first() {
+            Some(similar) => format!("no such rights; did you mean {similar}?"),
+            None => "use read or write; for an admin key, use --admin instead of --rights".to_owned(),
+        }),
     }
 }
 

@@ -15,7 +15,7 @@ use crate::settings::{Address, parse_location};
 const EXAMPLES: &str = "\
 Examples:
   epitome migrate --from sqlite:epitome.db --to postgres://epitome@db.example/epitome
-  EPITOME_DB=postgres://… epitome migrate --from epitome.db    hides the password from process lists
+  EPITOME_DB=postgres://… epitome migrate --from epitome.db  hides the password from other users
   epitome migrate --from epitome.db --to postgres://… --verify-only
 
 The command copies all data with its ids: sessions, messages, summaries, keys, authors, usage,

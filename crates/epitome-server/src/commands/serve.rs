@@ -142,6 +142,9 @@ pub(super) async fn run(args: &Args, loaded: &Loaded, show: &mut Show) -> Result
     let keys = keys(server.require_keys, address.ip());
     let (role, version) = (json!(server.role), env!("CARGO_PKG_VERSION"));
     tracing::info!(%address, role = role.as_str(), keys = keys.as_str(), version, "starting");
+    for warning in loaded.warnings() {
+        tracing::warn!("{warning}");
+    }
     let database = tokio::select! {
         database = Database::open_for_server(loaded, args.pace()) => database?,
         () = http::answer_until_open(&listener) => return Ok(()),

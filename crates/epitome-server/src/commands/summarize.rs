@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Author whose messages are summarized [default: all authors]
     #[arg(long, value_name = "AUTHOR")]
     scope: Option<String>,
-    /// Topic that the summary should focus on
+    /// Topic to focus on; only a configured model uses it, `local` ignores it
     #[arg(long, value_name = "TEXT", conflicts_with = "rebuild")]
     focus: Option<String>,
     /// Rewrites the summary from the first message on, with the current settings

@@ -26,7 +26,7 @@ pub(crate) struct ContextQuery {
     summary: Option<bool>,
     /// Includes only this author's messages and summaries
     #[arg(long, value_name = "NAME")]
-    scope: Option<String>,
+    pub(crate) scope: Option<String>,
     /// Treats this message as the last message of the session
     #[arg(long, value_name = "SEQ", value_parser = whole, allow_negative_numbers = true)]
     #[param(minimum = 1)]

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use epitome::dialect::DialectError;
 use epitome::rules::message::{Message, Seq};
+use epitome::settings::suggest::did_you_mean;
 use epitome::{Batch, Flags, Page as Range, Portion};
 use epitome_http::body::{JsonBody, run_blocking};
 use serde_json::value::RawValue;
@@ -115,7 +116,9 @@ fn named_list(mut fields: Map<String, Value>) -> Result<(Option<Format>, Vec<Val
     match fields.keys().next() {
         None => Ok((format, list)),
         Some(unknown) => {
-            Err(Problem::invalid(format!("{unknown:?}: no such field; allowed are messages and format")))
+            let similar = did_you_mean(unknown, ["messages", "format"]);
+            let detail = format!("{unknown:?}: no such field; {similar}allowed are messages and format");
+            Err(Problem::invalid(detail))
         }
     }
 }

@@ -15,7 +15,7 @@ const MOST: usize = 3;
 /// response suggests similar names.
 pub(super) async fn problem(workspace: &Workspace, session: &str, error: Error) -> Problem {
     match &error {
-        Error::NotFound { what } if *what == format!("session `{session}`") => {
+        Error::NotFound { what, .. } if *what == format!("session `{session}`") => {
             no_session(workspace, session).await
         }
         _ => error.into(),

@@ -6,7 +6,7 @@
 //! example, internal ids of the store would reveal activity of other workspaces.
 
 use epitome::key::{CreatedKey, Key};
-use epitome::rules::message::{Message, Timestamp};
+use epitome::rules::message::{Message, Seq, Timestamp};
 use epitome::settings::Money;
 use epitome::store::{ProxyUsage, UsageSum};
 use epitome::{
@@ -86,6 +86,8 @@ pub(crate) struct ContextOut {
 #[derive(Debug, Serialize)]
 struct ShownSummaryOut {
     created_at: Option<Rfc3339>,
+    /// The same as the field `told`, which is its older name.
+    text_through: Seq,
     // The last field, because the JSON must end with the summary's age.
     #[serde(flatten)]
     summary: ShownSummary,
@@ -95,9 +97,11 @@ impl ContextOut {
     pub(crate) fn new(context: Context) -> Self {
         let report = report(&context);
         let messages = context.messages.into_iter().map(MessageOut::new).collect();
-        let summary = context
-            .summary
-            .map(|summary| ShownSummaryOut { created_at: summary.created.map(Rfc3339), summary });
+        let summary = context.summary.map(|summary| ShownSummaryOut {
+            created_at: summary.created.map(Rfc3339),
+            text_through: summary.text_through,
+            summary,
+        });
         Self { messages, report, summary }
     }
 }

@@ -7,6 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::suggest::similar_names;
+
 /// Where the database is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DbLocation {
@@ -68,10 +70,13 @@ pub(crate) fn parse_location(
     }
     let path = match text.split_once(':') {
         Some(("sqlite", path)) => path.strip_prefix("//").unwrap_or(path),
-        Some((_, rest)) if rest.starts_with("//") => {
-            return Err(
-                "is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…".to_owned()
-            );
+        Some((scheme, rest)) if rest.starts_with("//") => {
+            // Shows no part of the text, because the text may contain a password.
+            return Err(match similar_names(scheme, ["postgres", "postgresql", "sqlite"], 1).first() {
+                Some(similar) => format!("is not a database; did you mean {similar}://?"),
+                None => "is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…"
+                    .to_owned(),
+            });
         }
         // Refuses a mistyped address. Otherwise messages would show the address as a file name, and the address may
         // contain a password.

@@ -275,7 +275,29 @@ fn an_unknown_variable_is_refused() {
     Trial::new()
         .env("EPITOME_MCP_TOOLS", "true")
         .refused("EPITOME_MCP_TOOLS: no such setting; `epitome --write-config -` lists all settings");
+    for variable in ["EPITOME_MODELS_C_API_KEY", "EPITOME_MODELS_BIG_ONE_TOKEN"] {
+        Trial::new().env(variable, "sk-secret").refused(&format!(
+            "{variable}: no such setting; put the key into an environment variable, and set key_env to the variable's name"
+        ));
+    }
     Trial::new().env("EPITOME_CONFIG", "").load();
+}
+
+#[test]
+fn a_trigger_without_a_slot_is_a_warning() {
+    let warnings = |trial: Trial| trial.load().warnings();
+    assert_eq!(warnings(Trial::new().set("trigger.short=messages(5)")), [""; 0]);
+    assert_eq!(
+        warnings(Trial::new().set("trigger.shrt=messages(5)")),
+        [
+            "--set trigger.shrt: no slot is named `shrt`, so this trigger is not used; did you mean trigger.short?"
+        ]
+    );
+    assert_eq!(
+        warnings(Trial::new().file("[trigger]\nweekly = \"messages(5)\"\n")),
+        ["epitome.toml: line 2: trigger.weekly: no slot is named `weekly`, so this trigger is not used; \
+          the slots are: short, long"]
+    );
 }
 
 #[test]
@@ -519,6 +541,13 @@ fn other_databases_are_refused() {
     Trial::new().env("EPITOME_DB", "mysql://ann:secret@x").refused(
         "EPITOME_DB: is not a database; give the path of a SQLite file, sqlite:PATH or postgres://…",
     );
+    for (mistyped, meant) in [
+        ("postgress://ann:secret@x/y", "postgres"),
+        ("Postgres://ann:secret@x/y", "postgres"),
+        ("postgresql+asyncpg://ann:secret@x/y", "postgresql"),
+    ] {
+        Trial::new().db(mistyped).refused(&format!("--db: is not a database; did you mean {meant}://?"));
+    }
     Trial::new()
         .db("postgres:ann:secret@x")
         .refused("--db: a PostgreSQL address is postgres://USER:PASSWORD@HOST:PORT/DATABASE");

@@ -1,11 +1,14 @@
 //! Reads settings from the environment: `EPITOME_CONTEXT_MAX_TOKENS` sets `context.max_tokens`.
 
-use super::keys::{KEYS, parse_value, type_of};
+use serde_json::Value;
+
+use super::keys::{KEYS, SCHEMA, parse_value, type_of};
 use super::{Assignment, Environment, Source};
 use crate::suggest::similar_names;
 
 const PREFIX: &str = "EPITOME_";
 const PRICES: &str = "EPITOME_PRICES_";
+const MODELS: &str = "EPITOME_MODELS_";
 
 /// Variables with short names. Each has the setting that it sets, or None if it sets no setting.
 const SHORT: [(&str, Option<&str>); 3] = [
@@ -63,6 +66,9 @@ pub(super) fn read(
 
 /// Returns the error for an `EPITOME_` variable that is not a setting.
 pub(super) fn unknown_variable(variable: &str) -> String {
+    if let Some(hint) = model_hint(variable) {
+        return format!("{variable}: no such setting; {hint}");
+    }
     let fixed: Vec<String> =
         KEYS.iter().filter(|key| !key.path.contains('*')).map(|key| name_of(&key.path)).collect();
     match similar_names(variable, fixed.iter().map(String::as_str), 1).first() {
@@ -71,6 +77,17 @@ pub(super) fn unknown_variable(variable: &str) -> String {
             format!("{variable}: no such setting; `epitome --write-config -` lists all settings")
         }
     }
+}
+
+/// Returns the schema's hint for a variable that ends like a common mistake, such as `EPITOME_MODELS_CHEAP_API_KEY`.
+fn model_hint(variable: &str) -> Option<&'static str> {
+    let rest = variable.strip_prefix(MODELS)?;
+    let hints = SCHEMA.pointer("/properties/models/additionalProperties/x-hints").and_then(Value::as_object);
+    let ends_with = |key: &str| {
+        let name = rest.strip_suffix(&key.to_uppercase()).and_then(|name| name.strip_suffix('_'));
+        name.is_some_and(|name| !name.is_empty())
+    };
+    hints.into_iter().flatten().find(|(key, _)| ends_with(key))?.1.as_str()
 }
 
 fn assignment(name: String, path: Vec<String>, text: &std::ffi::OsStr) -> Result<Assignment, String> {
@@ -100,7 +117,7 @@ fn path_of<'a>(
                 .chain(names("models", assignments));
             named(variable, PRICES, "prices", existing)
         }
-        None => named(variable, "EPITOME_MODELS_", "models", names("models", assignments)),
+        None => named(variable, MODELS, "models", names("models", assignments)),
     }
 }
 

@@ -1,6 +1,6 @@
-//! The hard cases of other systems, A to D, as far as they are the same whatever a request goes through: the command, or the
-//! proxy. Whoever takes this in with `#[path]` has a `crate::run::Place` that says which,
-//! and `crate::judges` of the three wires.
+//! The hard cases of other systems, A to D, that are the same for the command and for the proxy. A test that includes
+//! this module with `#[path]` has its own `crate::run::Runner` (the command or the proxy), and `crate::judges` of the
+//! three wire formats.
 
 #![allow(dead_code, reason = "each of them uses a part of it")]
 

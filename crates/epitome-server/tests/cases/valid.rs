@@ -1,4 +1,4 @@
-//! A. No invalid transcript goes out. Each is tried on whatever `crate::run::Place` is.
+//! A. No invalid transcript is sent. Each case runs on the `crate::run::Runner` of the including test.
 
 use epitome::dialect::Dialect;
 use epitome_testkit::drawing::messages;
@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 
 use crate::cases::out::{SHAPES, spelled, talk};
 use crate::judges::signed;
-use crate::run::Place;
+use crate::run::Runner;
 
 const KEEP_2: [&str; 4] = ["--force", "--keep-messages", "2", "--strip"];
 
 pub(crate) fn no_result_without_its_call() {
-    let place = Place::new();
+    let runner = Runner::new();
     for drawing in [
         "s u:300 a(x):90 r(x):300 a(y):40 r(y):30 a:9 u:9",
         "u:300 a:300 u a(x,y):50 r(x):90 r(y):90 a u a(z) r(z)",
@@ -20,20 +20,20 @@ pub(crate) fn no_result_without_its_call() {
         for strategy in ["recent", "mask", "summarize", "amortized", "pipeline(mask, summarize)"] {
             for keep in ["1", "2", "3", "4"] {
                 let args = ["--force", "--strategy", strategy, "--keep-messages", keep, "--strip"];
-                place.drawn(drawing, &args);
+                runner.drawn(drawing, &args);
             }
         }
     }
 }
 
 pub(crate) fn orphans_duplicates_and_late_results() {
-    let place = Place::new();
+    let runner = Runner::new();
     for drawing in [
         "u:300 a:300 r(q):9 u a(x) r(x) r(x) a u",
         "r(a) u:300 a(x):90 u:20 r(x):9 a:90 u a(y) r(y) r(y) u",
         "u:300 a(x) a(x) r(x) r(x) a:90 r(z) u a(y) u a",
     ] {
-        for out in place.drawn(drawing, &KEEP_2) {
+        for out in runner.drawn(drawing, &KEEP_2) {
             out.is_condensed();
         }
     }
@@ -49,7 +49,7 @@ pub(crate) fn a_rejection_is_an_answer() {
                     vec![epitome_core::message::Content::Text { text: "denied by Ann".to_owned() }];
             }
         }
-        let out = Place::new().strict(
+        let out = Runner::new().strict(
             shape,
             &spelled(shape, &list),
             &["--force", "--keep-messages", "4", "--strip"],
@@ -60,22 +60,22 @@ pub(crate) fn a_rejection_is_an_answer() {
 }
 
 pub(crate) fn a_thinking_loop_is_whole_or_without_its_reasoning() {
-    let place = Place::new();
+    let runner = Runner::new();
     let drawing = "u:9 a*(x):90 r(x):300 a(y):30 r(y):30 a(z) r(z)";
-    for out in place.drawn(drawing, &["--force", "--keep-messages", "2"]) {
+    for out in runner.drawn(drawing, &["--force", "--keep-messages", "2"]) {
         assert!(["no_legal_cut", "due", "forced"].contains(&out.reason()), "{}", out.report);
     }
-    for out in place.drawn("u:9 a*(x):90 r(x):300 a*(y):30 r(y):30 a u:9 a*(z) r(z)", &KEEP_2) {
+    for out in runner.drawn("u:9 a*(x):90 r(x):300 a*(y):30 r(y):30 a u:9 a*(z) r(z)", &KEEP_2) {
         out.is_condensed();
     }
     // Over its window something must go: the loop is entered, and its reasoning leaves.
-    for out in place.drawn(drawing, &["--window", "260", "--keep-messages", "2", "--strip"]) {
+    for out in runner.drawn(drawing, &["--window", "260", "--keep-messages", "2", "--strip"]) {
         assert!(!out.is_condensed().drawn().contains('*'), "{}", out.text);
     }
 }
 
 pub(crate) fn parallel_calls_stay_together() {
-    for out in Place::new().drawn("u:300 a:300 u a(x,y,z) r(x) r(y) r(z) u", &KEEP_2) {
+    for out in Runner::new().drawn("u:300 a:300 u a(x,y,z) r(x) r(y) r(z) u", &KEEP_2) {
         let calls = out
             .messages()
             .iter()
@@ -86,9 +86,9 @@ pub(crate) fn parallel_calls_stay_together() {
 }
 
 pub(crate) fn anthropic_takes_turns() {
-    let place = Place::new();
+    let runner = Runner::new();
     for drawing in ["u:300 a:300 u:9 u:9 u:9", "u!:9 a:300 u:300 u!:9 a:9 u:9", "s a:300 u:300 a:9 u u"] {
-        let outs = place.drawn(drawing, &KEEP_2);
+        let outs = runner.drawn(drawing, &KEEP_2);
         let body = outs[2].is_condensed().body();
         let roles: Vec<&str> =
             body["messages"].as_array().unwrap().iter().map(|m| m["role"].as_str().unwrap()).collect();
@@ -97,11 +97,11 @@ pub(crate) fn anthropic_takes_turns() {
 }
 
 pub(crate) fn a_user_message_is_always_there() {
-    let place = Place::new();
+    let runner = Runner::new();
     for drawing in ["s a:300 a:300 a:9 a:9", "s a(x):300 r(x):300 a(y) r(y) a:9", "u:300 a:300 a:9 a:9"] {
         for strategy in ["recent", "summarize"] {
             let args = ["--force", "--strategy", strategy, "--keep-messages", "2", "--strip"];
-            for out in place.drawn(drawing, &args) {
+            for out in runner.drawn(drawing, &args) {
                 // Replies in a row are one on two of the wires, and then all of it is kept.
                 let users = out.messages().iter().filter(|message| message.role.is_user()).count();
                 assert!(users > 0 || out.reason() == "all_kept", "{}", out.text);
@@ -117,7 +117,7 @@ pub(crate) fn arguments_are_json() {
     list.push(json!({ "role": "tool", "tool_call_id": "c1", "content": "ok" }));
     list.push(json!({ "role": "user", "content": "Go on." }));
     let args = ["--force", "--keep-messages", "3", "--strip"];
-    let out = Place::new().strict(Dialect::OPENAI, &json!({ "messages": list }), &args);
+    let out = Runner::new().strict(Dialect::OPENAI, &json!({ "messages": list }), &args);
     let body = out.is_condensed().body();
     let calls =
         body["messages"].as_array().unwrap().iter().filter_map(|m| m["tool_calls"].as_array()).flatten();
@@ -136,13 +136,14 @@ pub(crate) fn items_are_paired_by_either_id() {
         { "type": "function_call", "id": "fc_2", "call_id": "call_2", "name": "read", "arguments": "{}" },
         { "type": "function_call_output", "call_id": "call_2", "output": "more" },
     ] });
-    let out = Place::new().strict(Dialect::RESPONSES, &list, &["--force", "--keep-messages", "4", "--strip"]);
+    let out =
+        Runner::new().strict(Dialect::RESPONSES, &list, &["--force", "--keep-messages", "4", "--strip"]);
     let kept = out.is_condensed().body()["input"].as_array().unwrap().clone();
     assert!(kept.ends_with(&list["input"].as_array().unwrap()[3..]), "as they came: {}", out.text);
 }
 
 pub(crate) fn the_system_prompt_is_first_and_untouched() {
-    let place = Place::new();
+    let runner = Runner::new();
     let system = "You are a harbour master.\n\nNever say \"no\".  ";
     let mut headed = vec![json!({ "role": "system", "content": system, "name": "boss" })];
     headed.extend(talk(9));
@@ -156,7 +157,7 @@ pub(crate) fn the_system_prompt_is_first_and_untouched() {
     ] {
         for strategy in ["recent", "mask", "summarize", "amortized"] {
             let args = ["--force", "--strategy", strategy, "--keep-messages", "2", "--strip"];
-            let out = place.condense(shape, &body.to_string(), &args).body();
+            let out = runner.condense(shape, &body.to_string(), &args).body();
             for field in ["system", "instructions"] {
                 assert_eq!(out.get(field), body.get(field), "{shape} {strategy}");
             }
@@ -178,13 +179,13 @@ pub(crate) fn pinned(shape: Dialect) -> Value {
 }
 
 pub(crate) fn no_field_of_ours_is_left() {
-    let place = Place::new();
+    let runner = Runner::new();
     for shape in SHAPES {
         let body = pinned(shape);
-        let out = place.strict(shape, &body, &KEEP_2);
+        let out = runner.strict(shape, &body, &KEEP_2);
         assert!(!out.is_condensed().text.contains("epitome"), "{}", out.text);
         // Where nothing is due, the flags alone go.
-        let bare = place.condense(shape, &body.to_string(), &["--strip"]);
+        let bare = runner.condense(shape, &body.to_string(), &["--strip"]);
         assert!(bare.reason() == "not_due" && !bare.text.contains("epitome"), "{}", bare.text);
     }
 }

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
-use crate::bin::{Place, result_of};
+use crate::bin::{TestFolder, result_of};
 
 #[test]
 fn a_bench_whose_folder_does_not_exist_fails_with_one_line() {
-    let (code, out, errors) = Place::new().run(&["bench", "--quick", "--dir", "/nowhere/at/all"]);
+    let (code, out, errors) = TestFolder::new().run(&["bench", "--quick", "--dir", "/nowhere/at/all"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
     assert!(errors.starts_with("epitome: bench: dir: cannot create files in /nowhere/at/all: "), "{errors}");
 }
@@ -19,7 +19,7 @@ const TINY: [&str; 7] = ["bench", "--quick", "--messages", "1000", "--long", "20
 fn a_bench_is_one_json_object() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) =
-        result_of(Place::new().epitome(&TINY).arg(dir.path()).arg("--json").output().unwrap());
+        result_of(TestFolder::new().epitome(&TINY).arg(dir.path()).arg("--json").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     for number in [
@@ -53,8 +53,9 @@ fn a_bench_is_one_json_object() {
 #[test]
 fn a_bench_of_lists_reports_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let (code, out, errors) =
-        result_of(Place::new().epitome(&TINY).arg(dir.path()).args(["--inline", "--json"]).output().unwrap());
+    let (code, out, errors) = result_of(
+        TestFolder::new().epitome(&TINY).arg(dir.path()).args(["--inline", "--json"]).output().unwrap(),
+    );
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let report: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(report["lines"].as_array().map(Vec::len), Some(6), "{out}");
@@ -78,7 +79,7 @@ fn a_bench_of_lists_reports_nothing_else() {
 fn a_piped_bench_is_a_plain_table() {
     let dir = tempfile::tempdir().unwrap();
     let (code, out, errors) =
-        result_of(Place::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
+        result_of(TestFolder::new().epitome(&TINY).arg(dir.path()).arg("--inline").output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("benchmark ") && !out.contains('\u{1b}'), "{out}");
     assert_eq!(out.lines().count(), 1 + 6);
@@ -92,7 +93,7 @@ fn a_piped_bench_is_a_plain_table() {
 #[test]
 fn a_bench_of_the_server_reports_everything_it_measured() {
     let dir = tempfile::tempdir().unwrap();
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut command = place.epitome(&["bench", "--server", "--seconds", "1", "--json"]);
     let (code, out, errors) = result_of(command.args(&TINY[1..]).arg(dir.path()).output().unwrap());
     assert_eq!((code, errors.as_str()), (Some(0), ""));
@@ -118,7 +119,7 @@ fn a_bench_of_the_server_reports_everything_it_measured() {
 }
 
 /// A program that plays the peers: what it does for each of them is a piece of Python.
-fn peers(place: &Place, langchain: &str, openhands: &str, trpc_agent: &str) -> PathBuf {
+fn peers(place: &TestFolder, langchain: &str, openhands: &str, trpc_agent: &str) -> PathBuf {
     let program = place.path("peers");
     let pieces = [langchain, openhands, trpc_agent].map(|piece| piece.replace('\n', "\n    "));
     let [langchain, openhands, trpc_agent] = pieces;
@@ -154,7 +155,7 @@ const WELL: &str = "lists(history[:1], history[:3])\nanswer(4000)";
 
 #[test]
 fn other_condensers_are_reported_next_to_ours() {
-    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let (place, dir) = (TestFolder::new(), tempfile::tempdir().unwrap());
     // The first list begins with a result that no call requested.
     let refused = "lists(history[2:4], history[:3])\nprint('hello', file=sys.stderr)\nanswer(0.002)";
     let program = peers(&place, WELL, refused, WELL);
@@ -189,7 +190,7 @@ fn other_condensers_are_reported_next_to_ours() {
 
 #[test]
 fn a_peer_that_dies_or_prints_rubbish_is_left_out_and_the_others_are_reported() {
-    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let (place, dir) = (TestFolder::new(), tempfile::tempdir().unwrap());
     let dies = "print('well, \\x1b[31mno', file=sys.stderr)\nsys.exit('not installed; install it')";
     let program = peers(&place, dies, "print('hello')", WELL);
     let (code, out, errors) =
@@ -207,7 +208,7 @@ fn a_peer_that_dies_or_prints_rubbish_is_left_out_and_the_others_are_reported() 
 
 #[test]
 fn a_peer_that_never_answers_is_killed() {
-    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let (place, dir) = (TestFolder::new(), tempfile::tempdir().unwrap());
     let program = peers(&place, "time.sleep(3600)", WELL, WELL);
     let mut command =
         place.epitome(&["bench", "--quick", "--long", "100", "--seconds", "1", "--json", "--peers"]);
@@ -220,7 +221,7 @@ fn a_peer_that_never_answers_is_killed() {
 
 #[test]
 fn a_peer_that_measures_something_else_is_left_out() {
-    let (place, dir) = (Place::new(), tempfile::tempdir().unwrap());
+    let (place, dir) = (TestFolder::new(), tempfile::tempdir().unwrap());
     let other = "lists()\nplan['lengths'] = [7]\nanswer(1)";
     let program = peers(&place, other, "lists()\nanswer(-1)", "answer(1)");
     let mut command = place.epitome(&BESIDE);
@@ -236,7 +237,7 @@ fn a_peer_that_measures_something_else_is_left_out() {
 
 #[test]
 fn a_missing_program_for_peers_is_reported_in_one_line() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (code, out, errors) = place.run(&["bench", "--quick", "--long", "100", "--peers", "nowhere/run"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
     assert!(errors.starts_with("epitome: bench: --peers: cannot start ") && errors.contains("nowhere/run: "));

@@ -7,7 +7,7 @@ use epitome::rules::message::Message;
 use epitome::{Engine, Session};
 
 /// A folder in which the binary runs. It is also the home folder; the user's variables are not set.
-pub(crate) struct Place {
+pub(crate) struct TestFolder {
     pub(crate) folder: tempfile::TempDir,
 }
 
@@ -19,7 +19,7 @@ pub(crate) fn result_of(output: Output) -> RunResult {
     (output.status.code(), text(output.stdout), text(output.stderr))
 }
 
-impl Place {
+impl TestFolder {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }

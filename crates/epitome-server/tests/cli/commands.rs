@@ -3,11 +3,11 @@
 use epitome::rules::message::{Message, Part};
 use serde_json::json;
 
-use crate::bin::{Place, result_of, talk};
+use crate::bin::{TestFolder, result_of, talk};
 
 #[test]
 fn list_shows_sessions_with_what_their_summaries_cover() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let out = place.good(&["list"]);
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines[0].starts_with("session  messages  turns  tokens  updated"), "{out}");
@@ -29,7 +29,7 @@ fn list_shows_sessions_with_what_their_summaries_cover() {
 
 #[test]
 fn context_is_text_with_a_report_on_standard_error() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let (code, out, report) = place.on_db(&["context", "ann", "--tokens", "600"]);
     assert_eq!(code, Some(0));
     assert!(report.contains(" of 600 tokens · ") && report.contains("exhaustive"), "{report}");
@@ -43,7 +43,7 @@ fn context_is_text_with_a_report_on_standard_error() {
 
 #[test]
 fn context_for_a_provider_is_one_object() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for format in ["openai", "responses", "anthropic", "epitome"] {
         let out = place.good(&["context", "ann", "--format", format]);
         assert!(serde_json::from_str::<serde_json::Value>(&out).unwrap().is_object(), "{format}: {out}");
@@ -55,7 +55,7 @@ fn context_for_a_provider_is_one_object() {
 
 #[test]
 fn a_context_into_which_nothing_fits_says_why() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move {
         engine.session("large").append(Message::user("word ".repeat(2_000))).await.unwrap();
     });
@@ -75,7 +75,7 @@ fn a_context_into_which_nothing_fits_says_why() {
 
 #[test]
 fn summarize_writes_a_summary_unless_nothing_is_new() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let (code, out, errors) = place.on_db(&["summarize", "ann", "--slot", "short"]);
     assert_eq!(code, Some(0));
@@ -97,7 +97,7 @@ fn summarize_writes_a_summary_unless_nothing_is_new() {
 
 #[test]
 fn a_summary_that_cannot_be_written_yet_says_why() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.engine(|engine| async move {
         let mut call = Message::assistant("");
         call.parts = vec![Part::call("c", "run", "{}")];
@@ -113,7 +113,7 @@ fn a_summary_that_cannot_be_written_yet_says_why() {
 
 #[test]
 fn commands_work_while_another_process_has_the_database_open() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let there = &place;
     place.engine(|engine| async move {
         talk(&engine.session("ann"), 3).await;
@@ -130,7 +130,7 @@ fn commands_work_while_another_process_has_the_database_open() {
 
 #[test]
 fn undo_reverts_the_current_summary() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let out = place.good(&["undo", "ann", "--slot", "short"]);
     assert!(out.contains("is undone; summary ") && out.ends_with("is current again\n"), "{out}");
     let (code, _, errors) = place.on_db(&["undo", "ann"]);
@@ -147,7 +147,7 @@ fn undo_reverts_the_current_summary() {
 
 #[test]
 fn expand_returns_every_covered_message() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let all = place.json_lines(&["expand", "ann", "--slot", "long"]);
     let seqs: Vec<u64> = all.iter().map(|message| message["seq"].as_u64().unwrap()).collect();
     assert_eq!(seqs, (1..=60).collect::<Vec<_>>());
@@ -159,7 +159,7 @@ fn expand_returns_every_covered_message() {
 
 #[test]
 fn expand_and_search_continue_past_a_page() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.engine(|engine| async move {
         talk(&engine.session("long"), 250).await;
         engine.work().await.unwrap();
@@ -171,7 +171,7 @@ fn expand_and_search_continue_past_a_page() {
 
 #[test]
 fn search_finds_summarized_messages() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let out = place.good(&["search", "order 70071"]);
     assert_eq!(out.lines().count(), 2, "{out}");
     assert!(out.starts_with("ann 14  Order 70071 was sent"), "{out}");
@@ -187,7 +187,7 @@ fn search_finds_summarized_messages() {
 
 #[test]
 fn explain_shows_the_state_of_every_slot() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let out = place.good(&["explain", "ann"]);
     for word in [
         "ann: 60 messages, 30 turns",
@@ -209,7 +209,7 @@ fn explain_shows_the_state_of_every_slot() {
 
 #[test]
 fn a_backup_passes_verify_and_replaces_no_file() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     assert_eq!(place.good(&["verify"]), "epitome.db: no faults\n");
     assert_eq!(place.json(&["verify"])["ok"], true);
     let out = place.good(&["backup", "copy.db"]);
@@ -222,7 +222,7 @@ fn a_backup_passes_verify_and_replaces_no_file() {
 
 #[test]
 fn similar_names_are_suggested_for_a_missing_session() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for command in ["context", "summarize", "undo", "expand", "explain"] {
         place.fails(&[command, "Ann1"], 1, "there is no session \"Ann1\"; similar names: ann, anne");
     }
@@ -240,7 +240,7 @@ fn similar_names_are_suggested_for_a_missing_session() {
 
 #[test]
 fn reading_commands_create_no_database() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let line = "there is no database at epitome.db; `epitome import` creates one, and `epitome demo` shows an example";
     for args in [
         ["list"].as_slice(),
@@ -264,7 +264,7 @@ fn reading_commands_create_no_database() {
 
 #[test]
 fn piped_output_is_plain_unless_colours_are_requested() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for args in [
         ["list"].as_slice(),
         &["explain", "ann"],
@@ -282,7 +282,7 @@ fn piped_output_is_plain_unless_colours_are_requested() {
 
 #[test]
 fn control_characters_in_messages_and_names_are_escaped() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.engine(|engine| async move {
         let mut call = Message::assistant("");
         call.parts = vec![Part::call("c", "run", r#"{"cmd": "ls"}"#)];
@@ -295,7 +295,7 @@ fn control_characters_in_messages_and_names_are_escaped() {
 
 #[test]
 fn a_context_without_a_message_to_answer_says_so() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     std::fs::write(place.path("orders.jsonl"), "{\"role\":\"system\",\"content\":\"Be brief.\"}\n").unwrap();
     place.good(&["import", "orders.jsonl"]);
     let (code, out, errors) = place.on_db(&["context", "orders"]);
@@ -304,4 +304,20 @@ fn a_context_without_a_message_to_answer_says_so() {
     assert!(errors.starts_with(line), "{errors}");
     place.fails(&["context", "anne", "--as-of", "3"], 1, "--as-of 3: the session's newest message is 2");
     place.good(&["context", "anne", "--as-of", "2"]);
+}
+
+#[test]
+fn a_context_of_an_author_without_messages_names_similar_authors() {
+    let place = TestFolder::new();
+    place.engine(|engine| async move {
+        let by = |author: &str, text: &str| Message { author: Some(author.into()), ..Message::user(text) };
+        let messages = [by("Priya", "The ferry leaves at noon."), by("Omar", "Thank you.")];
+        engine.session("team").append(messages).await.unwrap();
+    });
+    assert!(place.good(&["context", "team", "--scope", "Priya"]).contains("ferry"));
+    let line = "no message of the session is by `Pria`; did you mean Priya?";
+    place.fails(&["context", "team", "--scope", "Pria"], 1, line);
+    place.fails(&["context", "team", "--scope", "Zoltan"], 1, "no message of the session is by `Zoltan`");
+    let early = ["context", "team", "--scope", "Omar", "--as-of", "1"];
+    place.fails(&early, 1, "no message of the session up to message 1 is by `Omar`");
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, RunResult, result_of};
+use crate::bin::{RunResult, TestFolder, result_of};
 
 /// So many turns with a tool, as OpenAI's chat has them.
 fn chat(turns: usize) -> Vec<Value> {
@@ -34,7 +34,7 @@ fn request(turns: usize) -> String {
     )
 }
 
-impl Place {
+impl TestFolder {
     fn condense(&self, input: &[u8], args: &[&str]) -> RunResult {
         let mut run = self.epitome(&[&["condense"], args].concat());
         run.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -74,7 +74,7 @@ fn parsed(text: &str) -> Value {
 
 #[test]
 fn below_the_threshold_the_same_bytes_come_out() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for input in [
         request(3),
         "[]".to_owned(),
@@ -97,7 +97,7 @@ fn below_the_threshold_the_same_bytes_come_out() {
 
 #[test]
 fn a_due_request_comes_out_shorter_and_otherwise_unchanged() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let input = request(30);
     let (out, report) = place.reported(&input, &["--trigger", "messages(50)"]);
     let nine = [
@@ -131,7 +131,7 @@ fn a_due_request_comes_out_shorter_and_otherwise_unchanged() {
 
 #[test]
 fn bare_lists_and_the_other_two_formats_keep_their_shape() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let bare = place.shorter(&Value::from(chat(30)).to_string(), &["--force"]);
     assert!(parsed(&bare).is_array());
     let said: Vec<Value> = (1..=40)
@@ -158,7 +158,7 @@ fn bare_lists_and_the_other_two_formats_keep_their_shape() {
 
 #[test]
 fn a_history_stored_by_the_provider_is_left_unchanged() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let input = r#"{"input": "And now?", "previous_response_id": "resp_1"}"#;
     let (out, report) = place.reported(input, &["--force"]);
     assert_eq!((out.as_str(), &report["reason"]), (input, &json!("elsewhere")));
@@ -167,7 +167,7 @@ fn a_history_stored_by_the_provider_is_left_unchanged() {
 
 #[test]
 fn flags_and_settings_say_what_stays() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let kept = |args: &[&str]| {
         let out = place.shorter(&request(30), &[args, &["--force"]].concat());
         parsed(&out)["messages"].as_array().unwrap().len()
@@ -187,7 +187,7 @@ fn flags_and_settings_say_what_stays() {
 
 #[test]
 fn the_window_is_the_models_unless_a_flag_sets_it() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let window = |input: &str, args: &[&str]| place.reported(input, args).1["window"].clone();
     assert_eq!(window(&request(3), &[]), json!(128_000 - 16_384));
     assert_eq!(window(&request(3), &["--window", "40000"]), json!(40_000 - 10_000));
@@ -211,7 +211,7 @@ fn the_window_is_the_models_unless_a_flag_sets_it() {
 
 #[test]
 fn epitomes_flags_stay_for_the_next_pass_unless_stripped() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut list = chat(30);
     list[5]["epitome"] = json!({"pinned": true});
     let input = Value::from(list.clone()).to_string();
@@ -228,7 +228,7 @@ fn epitomes_flags_stay_for_the_next_pass_unless_stripped() {
 
 #[test]
 fn if_the_model_fails_the_list_is_unchanged_and_the_failure_reported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let settings = "[models.far]\nprovider = \"openai\"\nmodel = \"m\"\nbase_url = \"http://127.0.0.1:9/v1\"\nwindow = 9000\n";
     std::fs::write(place.path("epitome.toml"), settings).unwrap();
     let args = ["--force", "--model", "far", "--report", "report.json"];
@@ -250,7 +250,7 @@ fn if_the_model_fails_the_list_is_unchanged_and_the_failure_reported() {
 
 #[test]
 fn bad_input_gives_one_line_on_standard_error_and_no_output() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.refuses(b"", &[], "standard input: is empty; expected a request or a list of messages, as JSON");
     place.refuses(
         b" \n",
@@ -315,7 +315,7 @@ fn bad_input_gives_one_line_on_standard_error_and_no_output() {
 
 #[test]
 fn an_unreadable_input_or_unwritable_report_is_an_error() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     assert_eq!(place.shorter("", &["in.json"]), request(30));
     let (code, out, errors) = place.condense(b"", &["none.json"]);
@@ -339,14 +339,14 @@ fn an_unreadable_input_or_unwritable_report_is_an_error() {
 #[cfg(unix)]
 #[test]
 fn a_report_to_a_pipe_or_device_is_written_in_place() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert_eq!(place.shorter("[]", &["--report", "/dev/null"]), "[]");
     assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
 }
 
 #[test]
 fn no_home_and_no_database_are_needed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let mut run = place.epitome(&["condense", "--force", "in.json"]);
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     let (code, out, errors) = result_of(run.env_remove("HOME").output().unwrap());
@@ -356,7 +356,7 @@ fn no_home_and_no_database_are_needed() {
 
 #[test]
 fn explain_shows_what_would_be_removed_and_changes_nothing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let out = place.shorter(&request(30), &["--explain"]);
     assert!(out.starts_with("openai for gpt-4o: 122 messages, "), "{out}");
     assert!(
@@ -377,6 +377,7 @@ fn explain_shows_what_would_be_removed_and_changes_nothing() {
     let printed =
         parsed(&place.shorter(&request(30), &["--explain", "--force", "--keep-messages", "2", "--json"]));
     assert_eq!((&printed["condenses"], &printed["format"]), (&json!(true), &json!("openai")));
+    assert_eq!((printed["explanation"].is_string(), &printed["explanation"]), (true, &printed["told"]));
     let messages = printed["messages"].as_array().unwrap();
     assert_eq!((messages.len(), &messages[0]["why"]), (122, &json!("system")));
     assert_eq!(messages.iter().filter(|message| message["stays"] == false).count(), 119);
@@ -401,7 +402,7 @@ fn explain_shows_what_would_be_removed_and_changes_nothing() {
 #[cfg(unix)]
 #[test]
 fn a_terminal_shows_what_was_done_and_what_to_pipe_in() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("in.json"), request(30)).unwrap();
     let shown = place.on_terminal(80, &["condense", "--force", "in.json"]);
     assert!(shown.contains("Condensed 115 messages into a summary: "), "{shown}");

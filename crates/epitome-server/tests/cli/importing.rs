@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, result_of};
+use crate::bin::{TestFolder, result_of};
 
 /// The three foreign wires and ours, one message a line, with what is odd in each.
 fn recordings() -> [(&'static str, Vec<Value>); 4] {
@@ -72,7 +72,7 @@ fn many(count: usize) -> String {
 #[test]
 fn what_is_imported_is_exported_as_it_came() {
     for (format, wire) in recordings() {
-        let place = Place::new();
+        let place = TestFolder::new();
         std::fs::write(place.path("talk.jsonl"), lines(&wire)).unwrap();
         place.good(&["import", "talk.jsonl"]);
         let out = place.good(&["export", "talk", "--format", format]);
@@ -94,7 +94,7 @@ fn what_is_imported_is_exported_as_it_came() {
 
 #[test]
 fn numbers_come_back_digit_by_digit() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let line = r#"{"role":"assistant","content":[{"type":"tool_use","id":"t","name":"f","input":{"b":[2.50,1e2],"a":123456789012345678901234567890}}],"x":1.10}"#;
     std::fs::write(place.path("exact.jsonl"), format!("{line}\n")).unwrap();
     place.good(&["import", "exact.jsonl"]);
@@ -106,7 +106,7 @@ fn lists_requests_and_conversations_come_back_as_they_were() {
     for (format, wire) in recordings() {
         let (list, words) =
             if format == "responses" { ("input", "instructions") } else { ("messages", "system") };
-        let place = Place::new();
+        let place = TestFolder::new();
         std::fs::write(place.path("list.json"), format!("{:#}", json!(wire))).unwrap();
         std::fs::write(
             place.path("request.json"),
@@ -139,7 +139,7 @@ fn lists_requests_and_conversations_come_back_as_they_were() {
 
 #[test]
 fn everything_exported_can_be_imported_elsewhere() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for format in ["epitome", "openai", "responses", "anthropic"] {
         let file = format!("{format}.jsonl");
         place.good(&["export", "--all", "--format", format, "-o", &file]);
@@ -158,7 +158,7 @@ fn everything_exported_can_be_imported_elsewhere() {
 
 #[test]
 fn a_context_in_the_imported_format_has_the_messages_verbatim() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (_, wire) = &recordings()[0];
     std::fs::write(place.path("talk.jsonl"), lines(wire)).unwrap();
     place.good(&["import", "talk.jsonl"]);
@@ -179,7 +179,7 @@ fn a_context_in_the_imported_format_has_the_messages_verbatim() {
 
 #[test]
 fn wrong_lines_are_named_and_nothing_is_imported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let good = many(3_000);
     let wrong = format!(
         "{good}{{\"role\": \"user\", \"content\": \"half\nnull\n{{\"role\": \"nobody\", \"content\": \"x\"}}\n{{\"role\":\"user\",\"content\":\"end\"}}\n"
@@ -203,7 +203,7 @@ fn wrong_lines_are_named_and_nothing_is_imported() {
 
 #[test]
 fn too_large_messages_and_invalid_names_are_reported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let large = json!({"role": "user", "content": "x".repeat(2 << 20)});
     std::fs::write(place.path("large.jsonl"), format!("{}\n{large}\n", many(1).trim())).unwrap();
     let (code, _, errors) = place.on_db(&["import", "large.jsonl"]);
@@ -227,7 +227,7 @@ fn too_large_messages_and_invalid_names_are_reported() {
 
 #[test]
 fn importing_again_adds_only_what_the_file_has_grown_by() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("talk.jsonl"), many(2_500)).unwrap();
     let first = place.json(&["import", "talk.jsonl"]);
     assert_eq!((&first["added"], &first["known"]), (&json!(2_500), &json!(0)));
@@ -254,7 +254,7 @@ fn importing_again_adds_only_what_the_file_has_grown_by() {
 /// Kills the import repeatedly at random times. It resumes each time, and the result is complete.
 #[test]
 fn a_killed_import_resumes() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let file = many(40_000);
     std::fs::write(place.path("talk.jsonl"), &file).unwrap();
     let (mut kills, mut last) = (0, 0);
@@ -290,7 +290,7 @@ fn a_killed_import_resumes() {
 
 #[test]
 fn piped_input_is_imported_and_leaves_no_temporary_file() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let temporary = place.path("tmp");
     std::fs::create_dir(&temporary).unwrap();
     let mut command = place.epitome(&["import", "-", "--session", "piped", "--json", "--db", "epitome.db"]);
@@ -311,7 +311,7 @@ fn piped_input_is_imported_and_leaves_no_temporary_file() {
 
 #[test]
 fn missing_and_empty_files_are_reported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (code, out, errors) = place.on_db(&["import", "nowhere.jsonl"]);
     assert_eq!((code, out.as_str(), errors.lines().count()), (Some(1), "", 1), "{errors}");
     assert!(errors.starts_with("epitome: nowhere.jsonl cannot be read: "), "{errors}");
@@ -326,7 +326,7 @@ fn missing_and_empty_files_are_reported() {
 #[cfg(unix)]
 #[test]
 fn a_pipe_named_as_a_file_is_copied_while_it_is_read() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("talk.jsonl"), many(4)).unwrap();
     std::fs::create_dir(place.path("tmp")).unwrap();
     let binary = env!("CARGO_BIN_EXE_epitome");
@@ -346,7 +346,7 @@ fn a_pipe_named_as_a_file_is_copied_while_it_is_read() {
 
 #[test]
 fn an_export_is_complete_or_absent() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let (code, out, errors) = place.on_db(&["export", "ann", "-o", "ann.jsonl"]);
     assert_eq!((code, out.as_str()), (Some(0), ""), "{errors}");
     let written = std::fs::read_to_string(place.path("ann.jsonl")).unwrap();
@@ -363,7 +363,7 @@ fn an_export_is_complete_or_absent() {
 #[cfg(unix)]
 #[test]
 fn a_terminal_shows_the_progress() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("talk.jsonl"), many(20_000)).unwrap();
     let shown = place.on_terminal(100, &["import", "talk.jsonl", "--no-wait"]);
     assert!(shown.contains("importing ") && shown.contains("s left"), "{shown:?}");
@@ -371,7 +371,7 @@ fn a_terminal_shows_the_progress() {
 
 #[test]
 fn numbers_in_a_conversation_come_back_digit_by_digit_too() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let message = r#"{"role":"user","content":"Hello.","x":1e2,"y":123456789012345678901234567890}"#;
     std::fs::write(place.path("many.jsonl"), format!("{{\"id\":\"one\",\"messages\":[{message}]}}\n"))
         .unwrap();
@@ -381,7 +381,7 @@ fn numbers_in_a_conversation_come_back_digit_by_digit_too() {
 
 #[test]
 fn a_responses_file_that_grew_inside_a_reply_is_imported_again() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let user = r#"{"type":"message","role":"user","content":[{"type":"input_text","text":"Find it."}]}"#;
     let said =
         r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Looking."}]}"#;
@@ -397,7 +397,7 @@ fn a_responses_file_that_grew_inside_a_reply_is_imported_again() {
 
 #[test]
 fn a_request_is_imported_into_the_named_session() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let request = r#"{"model": "m", "messages": [{"role": "user", "content": "Hello."}]}"#;
     std::fs::write(place.path("request.json"), request).unwrap();
     place.good(&["import", "request.json", "--session", "ann"]);
@@ -408,7 +408,7 @@ fn a_request_is_imported_into_the_named_session() {
 
 #[test]
 fn with_keep_going_a_session_with_an_invalid_name_is_left_out() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let line = |id: &str| {
         format!("{{\"id\":\"{id}\",\"messages\":[{{\"role\":\"user\",\"content\":\"Hello.\"}}]}}\n")
     };
@@ -421,7 +421,7 @@ fn with_keep_going_a_session_with_an_invalid_name_is_left_out() {
 
 #[test]
 fn a_session_without_messages_is_no_reason_to_fail() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let file = "{\"epitome\":{\"session\":\"empty\"}}\n{\"epitome\":{\"session\":\"full\"}}\n\
         {\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}\n";
     std::fs::write(place.path("all.jsonl"), file).unwrap();
@@ -431,7 +431,7 @@ fn a_session_without_messages_is_no_reason_to_fail() {
 
 #[test]
 fn a_request_whose_input_is_a_bare_string_is_imported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("request.json"), r#"{"model": "gpt-5", "input": "Hello."}"#).unwrap();
     let (code, _, errors) = place.on_db(&["import", "request.json", "--format", "responses"]);
     assert_eq!(code, Some(0), "{errors}");
@@ -442,7 +442,7 @@ fn a_request_whose_input_is_a_bare_string_is_imported() {
 fn an_interrupted_import_from_a_pipe_leaves_no_temporary_file() {
     use std::io::Write;
     use std::process::Stdio;
-    let place = Place::new();
+    let place = TestFolder::new();
     let scratch = tempfile::tempdir().unwrap();
     let mut child = place
         .epitome(&["import", "--session", "ann"])
@@ -470,7 +470,7 @@ fn an_interrupted_import_from_a_pipe_leaves_no_temporary_file() {
 
 #[test]
 fn imports_of_the_same_file_at_the_same_time_add_it_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let file = many(6_000);
     std::fs::write(place.path("same.jsonl"), &file).unwrap();
     // The file is there before, so that they do not meet over making it.
@@ -496,7 +496,7 @@ fn imports_of_the_same_file_at_the_same_time_add_it_once() {
 
 #[test]
 fn the_format_is_detected_line_by_line() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let all: Vec<Value> = recordings().into_iter().take(3).flat_map(|(_, wire)| wire).collect();
     std::fs::write(place.path("mixed.jsonl"), lines(&all)).unwrap();
     place.good(&["import", "mixed.jsonl"]);
@@ -512,7 +512,7 @@ fn a_conversation_comes_back_with_all_its_fields_in_their_order() {
     for (format, wire) in recordings().into_iter().take(3) {
         let (list, words) =
             if format == "responses" { ("input", "instructions") } else { ("messages", "system") };
-        let place = Place::new();
+        let place = TestFolder::new();
         let conversations = [
             json!({"id": "one", "source": "here", list: wire, "qa": [{"question": "Which?", "evidence": [1, 2]}]}),
             json!({"model": "m", words: "Be brief.", list: wire, "id": "two", "tools": []}),
@@ -531,7 +531,7 @@ fn a_conversation_comes_back_with_all_its_fields_in_their_order() {
 
 #[test]
 fn large_messages_are_added_in_batches_within_the_limits() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let large: Vec<Value> = (0..40)
         .map(|n| json!({"role": "user", "content": format!("{n} {}", "word ".repeat(100_000))}))
         .collect();
@@ -544,7 +544,7 @@ fn large_messages_are_added_in_batches_within_the_limits() {
 
 #[test]
 fn messages_that_differ_in_unrecognised_fields_are_different() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\",\"x\":1}\n").unwrap();
     place.good(&["import", "a.jsonl"]);
     std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\",\"x\":2}\n").unwrap();
@@ -554,7 +554,7 @@ fn messages_that_differ_in_unrecognised_fields_are_different() {
 
 #[test]
 fn metadata_of_a_session_is_imported_and_a_repeated_session_is_left_out() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let message = "{\"role\":\"user\",\"parts\":[{\"type\":\"text\",\"text\":\"Hello.\"}]}\n";
     let header =
         |name: &str| format!("{{\"epitome\":{{\"session\":\"{name}\",\"metadata\":{{\"team\":7}}}}}}\n");
@@ -571,7 +571,7 @@ fn metadata_of_a_session_is_imported_and_a_repeated_session_is_left_out() {
 
 #[test]
 fn an_error_in_a_conversation_names_its_position() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let bad =
         json!({"id": "x", "messages": [{"role": "user", "content": "a"}, {"role": "robot", "content": "b"}]});
     std::fs::write(
@@ -602,7 +602,7 @@ fn a_request_comes_back_unchanged_whatever_it_contains() {
         ("openai", json!({"system": "no message here", "messages": [{"role": "user", "content": "hello"}]})),
     ];
     for (format, request) in cases {
-        let place = Place::new();
+        let place = TestFolder::new();
         std::fs::write(place.path("rt.json"), request.to_string()).unwrap();
         place.good(&["import", "rt.json", "--format", format]);
         assert_eq!(place.good(&["export", "--all", "--format", format]), format!("{request}\n"));
@@ -611,7 +611,7 @@ fn a_request_comes_back_unchanged_whatever_it_contains() {
 
 #[test]
 fn a_system_prompt_is_exported_in_every_format() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let request = json!({"id": "b", "system": "be kind", "messages": [{"role": "user", "content": "hello"}]});
     std::fs::write(place.path("b.jsonl"), format!("{request}\n")).unwrap();
     place.good(&["import", "b.jsonl"]);
@@ -629,7 +629,7 @@ fn a_system_prompt_is_exported_in_every_format() {
 
 #[test]
 fn items_that_are_not_messages_are_reported_and_the_rest_is_imported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (message, talk) = (many(1), json!({"id": "x", "messages": [{"role": "user", "content": "a"}]}));
     std::fs::write(place.path("a.jsonl"), format!("{message}[1]\n{talk}\n{}", many(10))).unwrap();
     let (code, _, errors) = place.on_db(&["import", "a.jsonl"]);
@@ -644,7 +644,7 @@ fn items_that_are_not_messages_are_reported_and_the_rest_is_imported() {
 
 #[test]
 fn whole_responses_of_providers_can_be_imported() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let chat = json!({"id": "c", "object": "chat.completion", "choices": [
         {"index": 0, "message": {"role": "assistant", "content": "first words"}, "finish_reason": "stop"}]});
     let response = json!({"id": "r", "object": "response", "instructions": "be kind", "output": [

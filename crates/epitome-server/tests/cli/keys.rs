@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::bin::Place;
+use crate::bin::TestFolder;
 
 /// A key's secret, and what was said with it.
-fn made(place: &Place, args: &[&str]) -> (String, String) {
+fn made(place: &TestFolder, args: &[&str]) -> (String, String) {
     let (code, out, errors) = place.on_db(&[&["keys", "create"], args].concat());
     assert_eq!(code, Some(0), "{errors}");
     (out, errors)
@@ -13,7 +13,7 @@ fn made(place: &Place, args: &[&str]) -> (String, String) {
 
 #[test]
 fn a_secret_goes_to_standard_output_alone_and_is_shown_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (out, note) = made(&place, &["--workspace", "team", "--rights", "write", "--label", "ann"]);
     let secret = out.strip_suffix('\n').unwrap();
     assert!(secret.starts_with("epk_") && secret.len() == 85, "{out}");
@@ -34,7 +34,7 @@ fn a_secret_goes_to_standard_output_alone_and_is_shown_once() {
 
 #[test]
 fn a_key_is_created_for_the_named_workspace() {
-    let place = Place::new();
+    let place = TestFolder::new();
     assert!(made(&place, &["--admin"]).1.starts_with("admin key "));
     assert!(made(&place, &["--admin"]).1.contains(" for all workspaces; "));
     assert!(made(&place, &["--rights", "read"]).1.contains(" for the workspace \"default\"; "));
@@ -49,7 +49,7 @@ fn a_key_is_created_for_the_named_workspace() {
 
 #[test]
 fn keys_are_listed_for_all_or_for_one_workspace() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let ids = |args: &[&str]| -> Vec<Value> {
         place.json_lines(&[&["keys", "list"], args].concat()).iter().map(|key| key["id"].clone()).collect()
     };
@@ -89,7 +89,7 @@ fn keys_are_listed_for_all_or_for_one_workspace() {
 
 #[test]
 fn a_key_is_revoked_by_its_id_or_by_its_secret() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (first, second) = (made(&place, &["--admin"]).0, made(&place, &["--rights", "read"]).0);
     let printed = place.json(&["keys", "revoke", &first[4..20]]);
     assert_eq!(printed, json!({"revoked": &first[4..20]}));
@@ -111,7 +111,7 @@ fn a_key_is_revoked_by_its_id_or_by_its_secret() {
 
 #[test]
 fn a_key_that_cannot_be_created_is_one_line_and_changes_nothing() {
-    let place = Place::new();
+    let place = TestFolder::new();
     for (args, line) in [
         (["keys"].as_slice(), "missing subcommand: create, list or revoke"),
         (&["keys", "make"], "unknown command \"make\""),
@@ -146,6 +146,8 @@ fn a_key_that_cannot_be_created_is_one_line_and_changes_nothing() {
     }
     let passed = "expires: is in the past; set a later time, or leave it out";
     place.fails(&["keys", "create", "--rights", "read", "--expires", "2001-01-01"], 2, passed);
+    let similar = "invalid value 'writ' for '--rights <RIGHTS>': no such rights; did you mean write?";
+    place.fails(&["keys", "create", "--rights", "writ"], 2, similar);
     let label = "l".repeat(201);
     let (code, _, errors) = place.on_db(&["keys", "create", "--admin", "--label", &label]);
     assert_eq!(code, Some(2));

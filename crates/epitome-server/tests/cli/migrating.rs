@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use epitome::rules::message::Message;
 
-use crate::bin::{Place, RunResult, result_of};
+use crate::bin::{RunResult, TestFolder, result_of};
 use crate::postgres::address;
 use crate::postgres_server::{Database, server};
 
-fn migrate(place: &Place, database: &Database, args: &[&str]) -> RunResult {
+fn migrate(place: &TestFolder, database: &Database, args: &[&str]) -> RunResult {
     let to = address(database);
     let all = [&["migrate", "--from", "sqlite:epitome.db", "--to", &to], args].concat();
     let printed = result_of(place.epitome(&all).output().unwrap());
@@ -18,8 +18,8 @@ fn migrate(place: &Place, database: &Database, args: &[&str]) -> RunResult {
 }
 
 /// With so many messages, in batches.
-fn filled(batches: usize) -> Place {
-    let place = Place::with_sessions();
+fn filled(batches: usize) -> TestFolder {
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move {
         let session = engine.session("long");
         for batch in 0..batches {
@@ -33,7 +33,7 @@ fn filled(batches: usize) -> Place {
 
 #[test]
 fn a_file_is_moved_and_reported_table_by_table() {
-    let (place, database) = (Place::with_sessions(), server().database());
+    let (place, database) = (TestFolder::with_sessions(), server().database());
     let (code, out, errors) = migrate(&place, &database, &["--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     let printed: serde_json::Value = serde_json::from_str(&out).unwrap();
@@ -113,7 +113,7 @@ fn a_migration_killed_at_any_time_resumes() {
 
 #[test]
 fn a_migration_checks_its_arguments_first() {
-    let (place, database) = (Place::with_sessions(), server().database());
+    let (place, database) = (TestFolder::with_sessions(), server().database());
     let to = address(&database);
     for (args, printed) in [
         (vec!["--from", "missing.db", "--to", &to], "missing.db cannot be opened: there is no such file"),

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::bin::{Place, RunResult, result_of};
+use crate::bin::{RunResult, TestFolder, result_of};
 use crate::postgres_server::{Database, free_port, server};
 
 /// Returns the address with a password, which the cluster does not require and which must never be printed.
@@ -18,7 +18,7 @@ fn shown(database: &Database) -> String {
     database.url().replacen('@', ":***@", 1)
 }
 
-fn on(place: &Place, address: &str, args: &[&str]) -> RunResult {
+fn on(place: &TestFolder, address: &str, args: &[&str]) -> RunResult {
     let printed = result_of(place.epitome(args).env("EPITOME_DB", address).output().unwrap());
     assert!(
         !printed.1.contains("s3cret-word") && !printed.2.contains("s3cret-word"),
@@ -28,7 +28,7 @@ fn on(place: &Place, address: &str, args: &[&str]) -> RunResult {
 }
 
 #[track_caller]
-fn good(place: &Place, address: &str, args: &[&str]) -> String {
+fn good(place: &TestFolder, address: &str, args: &[&str]) -> String {
     let (code, out, errors) = on(place, address, args);
     assert_eq!(code, Some(0), "{args:?}: {out} {errors}");
     out
@@ -36,7 +36,7 @@ fn good(place: &Place, address: &str, args: &[&str]) -> String {
 
 #[test]
 fn every_command_works_on_postgresql() {
-    let (place, database) = (Place::new(), server().database());
+    let (place, database) = (TestFolder::new(), server().database());
     let db = address(&database);
     let chat: String = (1..=30)
         .map(|n| format!("{{\"role\": \"user\", \"content\": \"Where is order {n}0071?\"}}\n{{\"role\": \"assistant\", \"content\": \"In Oslo.\"}}\n"))
@@ -64,7 +64,7 @@ fn every_command_works_on_postgresql() {
 /// A database that was meant otherwise, or is not used yet, is no database where all is well.
 #[test]
 fn reading_commands_create_no_tables() {
-    let (place, database) = (Place::with_sessions(), server().database());
+    let (place, database) = (TestFolder::with_sessions(), server().database());
     let db = address(&database);
     let migrate = ["migrate", "--from", "epitome.db", "--to", &db, "--verify-only"];
     for args in [
@@ -102,7 +102,7 @@ fn status(port: u16, path: &str) -> Option<u16> {
 
 #[test]
 fn a_server_waits_for_its_database_and_logs_why() {
-    let (place, port, nobody) = (Place::new(), free_port(), free_port());
+    let (place, port, nobody) = (TestFolder::new(), free_port(), free_port());
     let listen = format!("127.0.0.1:{port}");
     let args = ["serve", "--listen", &listen, "--set", "server.patience=10m"];
     let db = format!("postgres://ann:s3cret-word@127.0.0.1:{nobody}/x");
@@ -127,7 +127,7 @@ fn a_server_waits_for_its_database_and_logs_why() {
 
 #[test]
 fn a_wrong_address_is_reported_in_one_line() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let url = address(&server().database());
     let (base, _) = url.rsplit_once('/').unwrap();
     for (db, printed) in [

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, RunResult};
+use crate::bin::{RunResult, TestFolder};
 
 /// An agent's work: each step looks at a berth that was named some steps before.
 pub(crate) fn work(id: &str, steps: usize) -> Value {
@@ -39,8 +39,8 @@ fn talk() -> Value {
     json!({ "id": "talk", "messages": messages, "qa": qa })
 }
 
-fn place() -> Place {
-    let place = Place::new();
+fn place() -> TestFolder {
+    let place = TestFolder::new();
     let lines = ["Oslo", "Moss", "Bergen"].map(|id| format!("{}\n", work(id, 40)));
     std::fs::write(place.path("work.jsonl"), lines.concat()).unwrap();
     std::fs::write(place.path("talk.jsonl"), format!("{}\n", talk())).unwrap();
@@ -48,28 +48,28 @@ fn place() -> Place {
 }
 
 /// The same without a database, so that none could be made.
-fn replay(place: &Place, args: &[&str]) -> RunResult {
+fn replay(place: &TestFolder, args: &[&str]) -> RunResult {
     place.run(&[&["replay"], args].concat())
 }
 
 #[track_caller]
-fn good(place: &Place, args: &[&str]) -> String {
+fn good(place: &TestFolder, args: &[&str]) -> String {
     let (code, out, errors) = replay(place, args);
     assert_eq!((code, errors.as_str()), (Some(0), ""), "{args:?}: {out}");
     out
 }
 
 #[track_caller]
-fn results(place: &Place, args: &[&str]) -> Value {
+fn results(place: &TestFolder, args: &[&str]) -> Value {
     serde_json::from_str(&good(place, &[args, &["--json"]].concat())).unwrap()
 }
 
 #[track_caller]
-fn refused(place: &Place, args: &[&str], code: i32, line: &str) {
+fn refused(place: &TestFolder, args: &[&str], code: i32, line: &str) {
     assert_eq!(replay(place, args), (Some(code), String::new(), format!("epitome: {line}\n")), "{args:?}");
 }
 
-fn there(place: &Place) -> Vec<String> {
+fn there(place: &TestFolder) -> Vec<String> {
     let entries = place.folder.path().read_dir().unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -77,7 +77,7 @@ fn there(place: &Place) -> Vec<String> {
     names
 }
 
-fn lines(place: &Place, name: &str) -> Vec<Value> {
+fn lines(place: &TestFolder, name: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(place.path(name)).unwrap();
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -224,7 +224,7 @@ fn the_written_requests_have_the_tokens_of_the_cost_table() {
 
 #[test]
 fn every_format_of_recording_is_played() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let anthropic = json!({ "id": "a", "system": "Be brief.", "pinned": 1, "messages": [
         { "role": "user", "content": "Find both." },
         { "role": "assistant", "content": [
@@ -335,7 +335,7 @@ fn a_wrong_policy_is_refused_with_its_key_and_what_is_allowed() {
 
 #[test]
 fn an_unusable_recording_is_reported_with_its_position() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let said = json!([{ "role": "user", "content": "Hello" }, { "role": "assistant", "content": "Hello!" }]);
     let with = |key: &str, value: Value| {
         let mut conversation = json!({ "id": "a", "messages": said });
@@ -370,7 +370,7 @@ fn an_unusable_recording_is_reported_with_its_position() {
 
 #[test]
 fn two_conversations_with_one_id_are_distinguished_or_refused() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let twice = format!("{0}\n{0}\n", work("Oslo", 3));
     std::fs::write(place.path("twice.jsonl"), &twice).unwrap();
     good(&place, &["twice.jsonl", "--policy", "slots"]);

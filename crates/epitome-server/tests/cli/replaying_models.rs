@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::bin::{Place, RunResult, result_of};
+use crate::bin::{RunResult, TestFolder, result_of};
 use crate::provider::{Act, INPUT, OUTPUT, Provider};
 use crate::replaying::work;
 
@@ -11,8 +11,8 @@ const KEY: &str = "sk-stand-in-0123456789abcdefghij";
 /// What a summary costs by what the stand-in says it counted: what it writes costs five times what it reads.
 const EACH: u64 = INPUT + 5 * OUTPUT;
 
-fn place(provider: &Provider) -> Place {
-    let place = Place::new();
+fn place(provider: &Provider) -> TestFolder {
+    let place = TestFolder::new();
     std::fs::write(place.path("work.jsonl"), format!("{}\n", work("Oslo", 40))).unwrap();
     let settings = format!(
         "[models.main]\nprovider = \"openai\"\nmodel = \"stand-in-1\"\nbase_url = \"{}\"\nkey_env = \"STAND_IN_KEY\"\n",
@@ -23,7 +23,7 @@ fn place(provider: &Provider) -> Place {
 }
 
 /// Plays the work through these policies, with a key in the environment.
-async fn replay(place: &Place, policies: &[&str]) -> RunResult {
+async fn replay(place: &TestFolder, policies: &[&str]) -> RunResult {
     let mut command = place.epitome(&["replay", "work.jsonl", "--budget", "1000,2000", "--json"]);
     for policy in policies {
         command.args(["--policy", policy]);
@@ -78,7 +78,9 @@ async fn a_failing_model_is_reported() {
     for policy in policies {
         let (code, out, _) = replay(&place, &[policy]).await;
         assert_eq!(code, Some(1), "{out}");
-        let printed = results(&out).iter().map(|result| result["told"].to_string()).collect::<String>();
+        let results = results(&out);
+        let printed = results.iter().map(|result| result["fault_texts"].to_string()).collect::<String>();
+        assert!(results.iter().all(|result| result["told"] == result["fault_texts"]), "{out}");
         assert!(printed.contains("refused") && !printed.contains(KEY), "{printed}");
     }
     let (code, _, errors) = replay(&place, &["slots model=main"]).await;

@@ -2,11 +2,11 @@
 
 use serde_json::Value;
 
-use crate::bin::{Place, result_of};
+use crate::bin::{TestFolder, result_of};
 
 #[test]
 fn a_settings_file_is_written_once() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (code, out, errors) = place.run(&["--write-config"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
     assert!(out.starts_with("wrote epitome.toml: "), "{out}");
@@ -37,7 +37,7 @@ fn a_settings_file_is_written_once() {
 #[test]
 fn the_settings_in_docs_are_the_written_file() {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/epitome.toml");
-    let (_, written, _) = Place::new().run(&["--write-config", "-"]);
+    let (_, written, _) = TestFolder::new().run(&["--write-config", "-"]);
     if std::env::var_os("CHECK_UPDATE").is_some() {
         std::fs::write(&path, &written).unwrap();
     }
@@ -50,7 +50,7 @@ fn the_settings_in_docs_are_the_written_file() {
 
 #[test]
 fn check_config_shows_the_settings_and_opens_no_database() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_tokens = 50000\n").unwrap();
     let mut command = place.epitome(&["--check-config", "--set", "limits.batch=7"]);
     let (code, out, errors) = result_of(command.env("EPITOME_SUMMARIZE_REDACT", "false").output().unwrap());
@@ -72,8 +72,23 @@ fn check_config_shows_the_settings_and_opens_no_database() {
 }
 
 #[test]
+fn check_config_warns_of_a_trigger_without_a_slot() {
+    let place = TestFolder::new();
+    let file = "[trigger]\nshrt = \"messages(5)\"\nlong = \"messages(70)\"\n";
+    std::fs::write(place.path("epitome.toml"), file).unwrap();
+    let line = "epitome.toml: line 2: trigger.shrt: no slot is named `shrt`, so this trigger is not used; \
+        did you mean trigger.short?";
+    let (code, out, errors) = place.run(&["--check-config"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    assert!(out.lines().any(|printed| printed == format!("warning: {line}")), "{out}");
+    let (_, out, _) = place.run(&["--check-config", "--json"]);
+    let object: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&object["ok"], &object["warnings"]), (&Value::Bool(true), &serde_json::json!([line])));
+}
+
+#[test]
 fn a_wrong_setting_stops_every_command_before_anything_is_done() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     std::fs::write(place.path("epitome.toml"), "[context]\nmax_token = 5\n").unwrap();
     let line = "epitome.toml: line 2: context.max_token: no such setting; did you mean max_tokens? allowed here are summary_share, max_tokens";
     for args in [["list"].as_slice(), &["context", "ann"], &["--check-config"]] {
@@ -88,7 +103,7 @@ fn a_wrong_setting_stops_every_command_before_anything_is_done() {
 
 #[test]
 fn settings_reach_the_engine() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let (code, _, errors) =
         place.on_db(&["context", "ann", "--tokens", "900", "--set", "context.max_tokens=800"]);
     assert_eq!(code, Some(2));
@@ -105,7 +120,7 @@ fn settings_reach_the_engine() {
 
 #[test]
 fn the_written_file_explains_the_forms_of_values() {
-    let (_, file, _) = Place::new().run(&["--write-config", "-"]);
+    let (_, file, _) = TestFolder::new().run(&["--write-config", "-"]);
     for words in [
         "own, no key is sent unless you set key_env.",
         "https://api.openai.com/v1, https://api.anthropic.com/v1",
@@ -119,7 +134,7 @@ fn the_written_file_explains_the_forms_of_values() {
 /// Kubernetes sets them in every container next to a service called `epitome`.
 #[test]
 fn variables_set_by_kubernetes_are_ignored() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let mut command = place.epitome(&["list", "--db", "epitome.db"]);
     for name in ["SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_8080_TCP_ADDR"] {
         command.env(format!("EPITOME_{name}"), "tcp://10.0.0.1:8080");
@@ -134,7 +149,7 @@ fn variables_set_by_kubernetes_are_ignored() {
 #[test]
 fn only_the_user_can_read_the_data_folder() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.path("a.jsonl"), "{\"role\":\"user\",\"content\":\"Hello.\"}\n").unwrap();
     let (code, _, errors) = place.run(&["import", "a.jsonl"]);
     assert_eq!(code, Some(0), "{errors}");
@@ -144,7 +159,7 @@ fn only_the_user_can_read_the_data_folder() {
 
 #[test]
 fn a_spend_cap_without_a_price_is_reported_and_reading_still_works() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let file = "[models.own]\nprovider = \"openai\"\nmodel = \"mine\"\nbase_url = \"http://127.0.0.1:1/v1\"\n\
         [summarize]\nmodels = [\"own\"]\nspend_cap_per_day = 1\n";
     std::fs::write(place.path("epitome.toml"), file).unwrap();

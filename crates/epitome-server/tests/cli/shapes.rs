@@ -7,7 +7,7 @@ use std::process::{Child, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::bin::{Place, result_of, talk};
+use crate::bin::{TestFolder, result_of, talk};
 
 /// `epitome serve` on a test's database, until dropped.
 struct Server {
@@ -16,7 +16,7 @@ struct Server {
 }
 
 impl Server {
-    fn start(place: &Place) -> Self {
+    fn start(place: &TestFolder) -> Self {
         let mut command = place.epitome(&["serve", "--listen", "127.0.0.1:0", "--db", "epitome.db"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut line = String::new();
@@ -87,7 +87,7 @@ fn check(over_http: &Value, printed: &Value, more: &[&str]) {
 
 #[test]
 fn json_has_the_fields_of_http() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let server = Server::start(&place);
     let first = |page: Value| page["items"][0].clone();
 
@@ -119,7 +119,7 @@ fn json_has_the_fields_of_http() {
 
 #[test]
 fn an_undo_and_a_key_have_the_fields_of_http() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move {
         for name in ["one", "two"] {
             talk(&engine.session(name), 10).await;
@@ -145,7 +145,7 @@ fn an_undo_and_a_key_have_the_fields_of_http() {
 /// The hash of a slot in the log leads to its session, in any workspace.
 #[test]
 fn explain_accepts_the_hash_of_a_log_line() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let (send, hash) = std::sync::mpsc::channel();
     place.engine(|engine| async move {
         let session = engine.workspace("team").session("bo");
@@ -169,7 +169,7 @@ fn explain_accepts_the_hash_of_a_log_line() {
 
 #[test]
 fn a_slot_that_does_not_exist_is_reported_with_a_similar_one() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.fails(&["summarize", "ann", "--slot", "shrt"], 1, "there is no slot \"shrt\"; did you mean short?");
     place.fails(
         &["undo", "ann", "--slot", "lng"],

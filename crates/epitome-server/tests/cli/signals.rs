@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::bin::{Place, result_of, talk};
+use crate::bin::{TestFolder, result_of, talk};
 
 /// A model on this machine. While its folder has a file `slow`, it does not answer.
 const MODEL: &str = r#"
@@ -47,7 +47,7 @@ impl Drop for Model {
 }
 
 /// Starts it, and has the settings name it.
-fn model(place: &Place) -> Model {
+fn model(place: &TestFolder) -> Model {
     let mut command = Command::new("python3");
     command.args(["-c", MODEL]).current_dir(place.folder.path()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap();
@@ -78,7 +78,7 @@ fn signal(child: &Child, name: &str) {
 #[test]
 fn an_interrupted_summary_is_written_at_once_by_the_next_command() {
     for (name, code, line) in [("-INT", 130, "\n"), ("-TERM", 143, "")] {
-        let place = Place::new();
+        let place = TestFolder::new();
         let _model = model(&place);
         place.engine(|engine| async move { talk(&engine.session("ann"), 30).await });
         std::fs::write(place.path("slow"), "").unwrap();
@@ -104,7 +104,7 @@ fn an_interrupted_summary_is_written_at_once_by_the_next_command() {
 
 #[test]
 fn an_interrupted_import_says_that_the_added_messages_stay() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let _model = model(&place);
     std::fs::write(place.path("slow"), "").unwrap();
     let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n\
@@ -131,7 +131,7 @@ fn an_interrupted_import_says_that_the_added_messages_stay() {
 
 #[test]
 fn an_interrupted_bench_leaves_no_files() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let dir = tempfile::tempdir().unwrap();
     let mut command = place.epitome(&["bench", "--quick", "--dir"]);
     let child = command.arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -156,7 +156,7 @@ fn children(of: u32) -> Vec<u32> {
 #[cfg(target_os = "linux")]
 #[test]
 fn an_interrupted_bench_of_the_server_leaves_no_server() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let dir = tempfile::tempdir().unwrap();
     let mut command = place.epitome(&["bench", "--server", "--quick", "--dir"]);
     let child = command.arg(dir.path()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -172,7 +172,7 @@ fn an_interrupted_bench_of_the_server_leaves_no_server() {
 
 #[test]
 fn overdue_summaries_are_reported_with_their_cause() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let _model = model(&place);
     std::fs::write(place.path("refuse"), "").unwrap();
     let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n\
@@ -192,7 +192,7 @@ fn overdue_summaries_are_reported_with_their_cause() {
 /// It may be done before the signal comes; then it is whole.
 #[test]
 fn an_interrupted_export_leaves_no_file() {
-    let place = Place::new();
+    let place = TestFolder::new();
     let line = "{\"role\":\"user\",\"content\":\"Please look at order 70071, it has not arrived.\"}\n";
     std::fs::write(place.path("talk.jsonl"), line.repeat(30_000)).unwrap();
     place.good(&["import", "talk.jsonl", "--no-wait"]);

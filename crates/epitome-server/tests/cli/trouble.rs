@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use epitome::rules::message::Message;
 
-use crate::bin::{Place, result_of, talk};
+use crate::bin::{TestFolder, result_of, talk};
 
 /// `epitome --help | head -0`, without the race: the reader is gone before the binary starts.
 #[test]
 fn a_closed_pipe_is_no_error() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for args in [
         ["--help"].as_slice(),
         &["list", "--db", "epitome.db"],
@@ -30,14 +30,14 @@ fn a_closed_pipe_is_no_error() {
 fn a_closed_pipe_for_errors_changes_nothing() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = Place::new().epitome(&["rewind"]).stderr(writer).output().unwrap();
+    let output = TestFolder::new().epitome(&["rewind"]).stderr(writer).output().unwrap();
     assert_eq!(result_of(output), (Some(2), String::new(), String::new()));
 }
 
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_an_error() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     for args in [["--help"].as_slice(), &["list", "--db", "epitome.db"], &["completions", "zsh"]] {
         let full = std::fs::File::create("/dev/full").unwrap();
         let (code, _, errors) = result_of(place.epitome(args).stdout(full).output().unwrap());
@@ -49,7 +49,7 @@ fn a_full_disk_is_an_error() {
 
 #[test]
 fn a_file_that_is_no_database_is_not_changed() {
-    let place = Place::new();
+    let place = TestFolder::new();
     std::fs::write(place.db(), "a letter to nobody, long enough to be looked at as if it were more").unwrap();
     for args in [["list"].as_slice(), &["verify"], &["summarize", "ann"]] {
         let (code, out, errors) = place.on_db(args);
@@ -62,7 +62,7 @@ fn a_file_that_is_no_database_is_not_changed() {
 
 #[test]
 fn verify_reports_damage_with_its_position() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1])\n\
         db.execute('UPDATE messages SET tokens = tokens + 5 WHERE seq = 3')\ndb.commit()\n";
     let done = Command::new("python3").args(["-c", script]).arg(place.db()).status().unwrap();
@@ -81,7 +81,7 @@ fn verify_reports_damage_with_its_position() {
 struct Lock(Child);
 
 impl Lock {
-    fn on(place: &Place) -> Self {
+    fn on(place: &TestFolder) -> Self {
         let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
             db.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()\n";
         let mut command = Command::new("python3");
@@ -103,7 +103,7 @@ impl Drop for Lock {
 
 #[test]
 fn a_locked_database_can_be_read_and_a_write_reports_the_lock() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let lock = Lock::on(&place);
     assert!(place.good(&["list"]).contains("ann"));
@@ -126,7 +126,7 @@ fn interrupt(child: &Child) {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_command_at_once_and_leaves_the_database_intact() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     place.engine(|engine| async move { talk(&engine.session("ann"), 3).await });
     let lock = Lock::on(&place);
     let mut command = place.epitome(&["summarize", "ann", "--db", "epitome.db"]);
@@ -146,7 +146,7 @@ fn ctrl_c_ends_a_command_at_once_and_leaves_the_database_intact() {
 #[cfg(unix)]
 #[test]
 fn ctrl_c_works_while_the_output_is_blocked() {
-    let place = Place::new();
+    let place = TestFolder::new();
     place.engine(|engine| async move {
         let session = engine.session("long");
         for _ in 0..60 {
@@ -170,7 +170,7 @@ fn ctrl_c_works_while_the_output_is_blocked() {
 #[cfg(unix)]
 #[test]
 fn a_terminal_gets_colours_and_bars_that_fit() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let list = place.on_terminal(40, &["list"]);
     assert!(list.contains("\u{1b}[1m") && list.contains('…'), "{list:?}");
     assert!(place.on_terminal(100, &["explain", "ann"]).contains('░'));
@@ -190,7 +190,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 #[test]
 fn a_read_only_database_can_be_read() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let mode = |path: &std::path::Path, mode| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     };
@@ -228,7 +228,7 @@ fn a_read_only_database_can_be_read() {
 
 #[test]
 fn reading_does_not_wait_for_a_writer() {
-    let place = Place::with_sessions();
+    let place = TestFolder::with_sessions();
     let script = "import sqlite3, sys\ndb = sqlite3.connect(sys.argv[1], isolation_level=None)\n\
         db.execute('BEGIN IMMEDIATE')\nprint('held', flush=True)\nsys.stdin.read()\n";
     let mut holder = Command::new("python3");

@@ -38,7 +38,7 @@ def errors():
     assert page.status_code == 502 and page.response.headers["content-type"].startswith("text/html"), page
     orphan = [*hello, {"role": "tool", "tool_call_id": "call_1", "content": "9"}]
     error = fails(openai.BadRequestError, lambda: client.chat.completions.create(model="stand-in", messages=orphan))
-    assert "answers no call" in error.message and error.type == "invalid_request_error", error
+    assert "no such call" in error.message and error.type == "invalid_request_error", error
     error = fails(openai.BadRequestError, lambda: create("refuses", stream=True))
     assert "refused, as configured by the test" in error.message, error
     error = fails(openai.BadRequestError, lambda: create("too-long"))

@@ -134,7 +134,7 @@ fn a_fork_is_a_separate_session_with_a_location() {
     client
         .post("/v1/sessions/a/fork", &json!({"name": "x", "at": 46}))
         .refused(409, "there is no message 46");
-    client.post("/v1/sessions/a/fork", &json!({"name": "x", "at": 0})).refused(400, "at: 0");
+    client.post("/v1/sessions/a/fork", &json!({"name": "x", "at": 0})).refused(400, "there is no message 0");
     client.post("/v1/sessions/a/fork", &json!({"name": ""})).refused(400, "1 to 512 bytes");
     client.post("/v1/sessions/a/fork", &json!({"name": "x", "kind": "half"})).refused(400, "half");
     client.json("PUT", "/v1/sessions/empty", &json!({})).ok();

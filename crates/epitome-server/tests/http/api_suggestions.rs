@@ -66,7 +66,16 @@ fn a_mistyped_name_is_answered_with_the_similar_one() {
     let named = json!({"format": 5, "messages": talk(1, 1)});
     client.post("/v1/sessions/a/messages", &named).refused(400, "format: ");
     client.post("/v1/sessions/a/summaries", &json!({"slot": "shrt"})).refused(404, "did you mean `short`?");
-    client.send("POST", "/v1/sessions/a/slots/lnog/rebuild", &[], None).refused(404, "did you mean `long`?");
+    client
+        .send("POST", "/v1/sessions/a/slots/lnog/rebuild", &[], None)
+        .refused(404, "slot `lnog` not found; did you mean `long`? there are: short, long");
+    let messages = json!({"formt": "openai", "messages": talk(1, 1)});
+    client
+        .post("/v1/sessions/a/messages", &messages)
+        .refused(400, "\"formt\": no such field; did you mean `format`? allowed are messages and format");
+    client.get("/v1/sessions/a/context?token=5").refused(400, "; did you mean `tokens`?");
+    client.get("/v1/sessions/a/context?oversize=clp").refused(400, "did you mean `clip`? expected one of");
+    client.json("PUT", "/v1/sessions/a", &json!({"setings": {}})).refused(400, "; did you mean `settings`?");
     let mut put = |settings: Value| client.json("PUT", "/v1/sessions/a", &json!({"settings": settings}));
     put(json!({"condense": {"summary_role": "sytem"}})).refused(400, "did you mean `system`?");
     put(json!({"condense": {"model": "locl"}})).refused(400, "did you mean `local`?");

@@ -46,6 +46,8 @@ fn every_answer_has_its_times_in_both_forms() {
     }
     let context = client.get("/v1/sessions/a/context?tokens=1500").ok();
     assert_same_time(&context["summary"], "created", "created_at");
+    let summary = &context["summary"];
+    assert_eq!((summary["text_through"].is_u64(), &summary["text_through"]), (true, &summary["told"]));
     let messages = context["messages"].as_array().unwrap();
     for message in messages {
         match message["seq"].as_u64() {

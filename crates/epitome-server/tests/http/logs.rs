@@ -145,3 +145,11 @@ fn a_piped_log_is_json_lines_of_the_chosen_level() {
     assert_eq!((&line["method"], &line["status"]), (&json!("GET"), &json!(200)));
     assert!(line["duration_ms"].is_number(), "{line}");
 }
+
+#[test]
+fn a_trigger_without_a_slot_is_logged_once() {
+    let server = Server::with(&["--set", "trigger.shrt=messages(5)"], &[]);
+    let log = server.log();
+    assert_eq!(log.matches("no slot is named `shrt`").count(), 1, "{log}");
+    assert!(log.contains("WARN") && log.contains("did you mean trigger.short?"), "{log}");
+}

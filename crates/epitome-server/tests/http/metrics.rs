@@ -113,6 +113,31 @@ fn a_new_server_has_all_metrics_without_labels() {
     assert_eq!(version, env!("CARGO_PKG_VERSION"));
 }
 
+#[test]
+fn the_page_begins_with_the_new_names_of_renamed_metrics() {
+    let server = Server::start();
+    let text = server.client().get("/metrics").text();
+    let comments: Vec<&str> = text.lines().take_while(|line| !line.starts_with("# HELP ")).collect();
+    assert_eq!(
+        comments,
+        [
+            "# epitome_spend_millionths_total was renamed to epitome_model_call_cost",
+            "# epitome_saved_tokens_total was renamed to epitome_session_saved_tokens_total",
+            "# epitome_context_seconds was renamed to epitome_context_duration_seconds",
+            "# epitome_summary_seconds was renamed to epitome_summarize_duration_seconds",
+            "# epitome_http_request_seconds was renamed to epitome_http_request_duration_seconds",
+            "# epitome_http_under_way was renamed to epitome_http_requests_in_progress",
+        ]
+    );
+    let changelog = include_str!("../../../../CHANGELOG.md");
+    for comment in comments {
+        let (old, new) = comment[2..].split_once(" was renamed to ").unwrap();
+        assert!(METRICS.iter().any(|(name, _)| *name == new), "{new}");
+        let row = changelog.lines().find(|line| line.starts_with(&format!("| `{old}")));
+        assert!(row.is_some_and(|row| row.contains(&format!("`{new}"))), "{old} in CHANGELOG.md: {row:?}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn the_process_reports_its_resources() {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cases;
 use crate::cases::out::{provider, request};
-use crate::run::Place;
+use crate::run::Runner;
 
 const CHAT: Dialect = Dialect::OPENAI;
 
@@ -22,10 +22,10 @@ fn case_37_tools_and_system_prompt_are_counted_by_the_command() {
 #[test]
 fn case_38_the_commands_summarizer_never_overflows() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 8_000);
+    let runner = Runner::with_model(&provider, 8_000);
     let mut body = request(150);
     body["messages"][5]["content"] = json!("A log line that says much the same. ".repeat(6_000));
-    let out = place.strict(CHAT, &body, &["--force", "--keep-messages", "4", "--model", "main"]);
+    let out = runner.strict(CHAT, &body, &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_condensed();
     assert!(provider.calls() > 1, "in pieces");
     let counter = epitome_core::tokens::Counter::new(epitome_core::tokens::Encoding::O200k);
@@ -40,7 +40,7 @@ fn case_38_the_commands_summarizer_never_overflows() {
 }
 
 #[test]
-fn case_39_one_giant_message_in_the_kept_tail_is_told_by_the_command() {
+fn case_39_one_giant_message_in_the_tail_is_reported_by_the_command() {
     cases::cost::one_giant_message_in_the_kept_tail_is_told();
 }
 
@@ -48,17 +48,17 @@ fn case_39_one_giant_message_in_the_kept_tail_is_told_by_the_command() {
 fn case_40_under_the_threshold_the_command_changes_no_byte() {
     cases::cost::under_the_threshold_no_byte_changes();
     // A bare list is as good as a request to it.
-    let place = Place::new();
+    let runner = Runner::new();
     for text in ["[]", " [{\"role\": \"tool\", \"tool_call_id\": \"nobody\", \"content\": \"orphan\"}]"] {
-        place.condense(CHAT, text, &[]).is_as_it_was("not_due");
+        runner.condense(CHAT, text, &[]).is_as_it_was("not_due");
     }
 }
 
 #[test]
-fn case_42_what_the_command_spends_is_told() {
+fn case_42_what_the_command_spends_is_reported() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let out = place.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
+    let runner = Runner::with_model(&provider, 100_000);
+    let out = runner.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
     let spent = &out.is_condensed().report["spent"][0];
     let expected = (epitome_testkit::provider::INPUT, epitome_testkit::provider::OUTPUT);
     assert_eq!((spent["input"].as_u64().unwrap(), spent["output"].as_u64().unwrap()), expected);

@@ -1,5 +1,5 @@
-//! The hard cases of other systems, A to D, through `epitome condense` itself: the real binary, in all three shapes, held
-//! against what strict providers refuse.
+//! The hard cases of other systems, A to D, with the binary: `epitome condense` in all three formats. The output must
+//! pass the checks of strict providers.
 
 #![allow(
     clippy::unwrap_used,

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::cases;
 use crate::cases::out::{provider, request, talk};
-use crate::run::Place;
+use crate::run::Runner;
 use epitome_testkit::provider::Act;
 
 const CHAT: Dialect = Dialect::OPENAI;
@@ -16,7 +16,7 @@ fn case_13_the_command_names_an_overflow_that_history_did_not_cause() {
 }
 
 #[test]
-fn case_14_where_all_is_kept_the_command_asks_nobody() {
+fn case_14_the_command_calls_no_model_for_a_list_that_stays_whole() {
     cases::progress::where_all_is_kept_nobody_is_asked();
 }
 
@@ -32,22 +32,22 @@ fn case_16_the_command_does_not_condense_for_next_to_nothing() {
 
 #[test]
 fn case_17_the_providers_count_decides_for_the_command() {
-    let place = Place::new();
+    let runner = Runner::new();
     let (body, trigger) = (request(30), ["--trigger", "tokens(1200)", "--keep-messages", "4"]);
-    let out = place.strict(CHAT, &body, &trigger);
+    let out = runner.strict(CHAT, &body, &trigger);
     out.is_condensed();
     let counted = [&trigger[..], &["--counted", "700"]].concat();
-    place.strict(CHAT, &body, &counted).is_as_it_was("not_due");
+    runner.strict(CHAT, &body, &counted).is_as_it_was("not_due");
     let counted = [&trigger[..], &["--counted", "1200"]].concat();
-    place.strict(CHAT, &body, &counted).is_condensed();
+    runner.strict(CHAT, &body, &counted).is_condensed();
 }
 
 #[test]
 fn case_18_an_answer_larger_than_what_it_replaces_leaves_the_commands_input_as_it_was() {
     let (provider, _runtime) = provider();
     provider.always(Act::Text((0..3_000).map(|n| format!("Parcel {n} is on its way. ")).collect()));
-    let place = Place::asking(&provider, 100_000);
-    let out = place.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
+    let runner = Runner::with_model(&provider, 100_000);
+    let out = runner.strict(CHAT, &request(9), &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_as_it_was("model_failed");
     assert_eq!(provider.calls(), 2, "once more with the reason, and no more");
 }
@@ -55,18 +55,18 @@ fn case_18_an_answer_larger_than_what_it_replaces_leaves_the_commands_input_as_i
 #[test]
 fn case_19_a_summary_that_feeds_on_itself_is_refused_by_the_command() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
+    let runner = Runner::with_model(&provider, 100_000);
     let args = ["--force", "--keep-messages", "4", "--model", "main"];
-    let first = place.strict(CHAT, &request(9), &args);
+    let first = runner.strict(CHAT, &request(9), &args);
     let mut grown = first.is_condensed().body();
     let list = grown["messages"].as_array_mut().unwrap();
     list.extend(talk(12));
     list.push(json!({ "role": "user", "content": "And now?" }));
     let said = first.summary().lines().skip(2).collect::<Vec<_>>().join("\n");
     provider.always(Act::Text(said));
-    place.strict(CHAT, &grown, &args).is_as_it_was("model_failed");
+    runner.strict(CHAT, &grown, &args).is_as_it_was("model_failed");
     provider.heal();
-    let again = place.strict(CHAT, &grown, &args);
+    let again = runner.strict(CHAT, &grown, &args);
     assert_eq!(
         again.is_condensed().text.matches("<summary covers=").count(),
         1,
@@ -78,8 +78,8 @@ fn case_19_a_summary_that_feeds_on_itself_is_refused_by_the_command() {
 fn case_20_the_command_sends_no_doomed_request_twice() {
     let (provider, _runtime) = provider();
     provider.always(Act::TooLong { sent: 9_000, limit: 8_000 });
-    let place = Place::asking(&provider, 100_000);
-    let out = place.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
+    let runner = Runner::with_model(&provider, 100_000);
+    let out = runner.strict(CHAT, &request(60), &["--force", "--keep-messages", "4", "--model", "main"]);
     out.is_as_it_was("model_failed");
     let prompts: Vec<String> =
         provider.requests().iter().map(epitome_testkit::provider::Request::prompt).collect();
@@ -89,13 +89,13 @@ fn case_20_the_command_sends_no_doomed_request_twice() {
 }
 
 #[test]
-fn case_21_the_head_is_not_protected_anew_at_every_pass_of_the_command() {
-    let place = Place::new();
+fn case_21_the_head_is_not_protected_again_at_every_pass_of_the_command() {
+    let runner = Runner::new();
     let args = ["--force", "--keep-messages", "2", "--keep-first", "2"];
     let mut body = request(12);
     let first = body["messages"][1]["content"].as_str().unwrap().to_owned();
     for pass in 0..4 {
-        let out = place.strict(CHAT, &body, &args);
+        let out = runner.strict(CHAT, &body, &args);
         let verbatim = out.is_condensed().body()["messages"]
             .as_array()
             .unwrap()
@@ -111,6 +111,6 @@ fn case_21_the_head_is_not_protected_anew_at_every_pass_of_the_command() {
 }
 
 #[test]
-fn case_22_a_call_nobody_answered_does_not_stop_the_command() {
+fn case_22_an_unanswered_call_does_not_stop_the_command() {
     cases::progress::a_call_nobody_answered_stops_nothing();
 }

@@ -1,4 +1,4 @@
-//! The command, run on drawn histories and on written ones.
+//! Runs the command on generated and written histories.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,33 +12,34 @@ use crate::cases::out::{Out, SHAPES, complaints, spelled};
 use crate::judges::signed;
 use epitome_testkit::provider::Provider;
 
-/// A folder of its own, with settings.
-pub(crate) struct Place {
+/// Runs the command in its own temporary folder, with settings.
+pub(crate) struct Runner {
     folder: tempfile::TempDir,
 }
 
-impl Place {
+impl Runner {
     pub(crate) fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
 
-    /// Where `--model main` is this provider, who reads so many tokens.
-    pub(crate) fn asking(provider: &Provider, window: u64) -> Self {
-        let place = Self::new();
+    /// Creates a folder with settings in which `--model main` is this provider, with a context window of `window`
+    /// tokens.
+    pub(crate) fn with_model(provider: &Provider, window: u64) -> Self {
+        let runner = Self::new();
         let settings = format!(
             "[models.main]\nprovider = \"openai\"\nmodel = \"stand-in-1\"\nbase_url = \"{}\"\nwindow = {window}\n\
              output_reserve = 500\n[prices.\"stand-in-1\"]\ninput = 2.0\noutput = 10.0\n",
             provider.url()
         );
-        std::fs::write(place.folder.path().join("epitome.toml"), settings).unwrap();
-        place
+        std::fs::write(runner.folder.path().join("epitome.toml"), settings).unwrap();
+        runner
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Runs the command on this text; it has to end well, and what it gives to please a strict provider.
+    /// Runs the command on this text. The exit code must be 0.
     #[track_caller]
     pub(crate) fn condense(&self, shape: Dialect, text: &str, args: &[&str]) -> Out {
         let mut command = Command::new(env!("CARGO_BIN_EXE_epitome"));

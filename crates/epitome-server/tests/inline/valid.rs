@@ -2,7 +2,7 @@
 
 use crate::cases;
 use crate::cases::out::SHAPES;
-use crate::run::Place;
+use crate::run::Runner;
 
 #[test]
 fn cases_1_2_no_result_without_its_call_comes_out_of_the_command() {
@@ -55,13 +55,13 @@ fn case_11_the_command_leaves_the_system_prompt_first_and_untouched() {
 }
 
 #[test]
-fn case_12_no_field_of_ours_is_left_where_the_command_is_told_to_strip() {
+fn case_12_the_command_with_strip_leaves_no_field_of_ours() {
     cases::valid::no_field_of_ours_is_left();
     // Unless it is told to, they are kept: a later pass still knows.
-    let place = Place::new();
+    let runner = Runner::new();
     for shape in SHAPES {
         let body = cases::valid::pinned(shape);
-        let kept = place.condense(shape, &body.to_string(), &["--force", "--keep-messages", "2"]);
+        let kept = runner.condense(shape, &body.to_string(), &["--force", "--keep-messages", "2"]);
         assert!(kept.is_condensed().text.contains("\"pinned\":true"), "{}", kept.text);
     }
 }

@@ -9,7 +9,7 @@ use crate::history::{Acknowledged, faults};
 use crate::leases::{calls, calls_without_lease, fences_that_did_not_grow, leases, record_leases};
 use crate::provider::Act;
 use crate::stage::{LIMIT, NODES, Node, Stage, Writes};
-use crate::writers::{Load, Told, watch, write};
+use crate::writers::{AcknowledgedAppends, Load, watch, write};
 
 const WRITERS: usize = 16;
 
@@ -17,7 +17,12 @@ const WRITERS: usize = 16;
 const WATCHED: [&str; 3] = ["s-all-0", "s-all-1", "s-own-0"];
 
 /// Has all writers write while failures are injected, and returns what was acknowledged to each.
-fn under_load(stage: &Stage, seed: u64, failures: &[Failure], random: &mut Random) -> Vec<Told> {
+fn under_load(
+    stage: &Stage,
+    seed: u64,
+    failures: &[Failure],
+    random: &mut Random,
+) -> Vec<AcknowledgedAppends> {
     let load = Load::default();
     let nodes = stage.addresses();
     std::thread::scope(|scope| {

@@ -42,14 +42,14 @@ pub fn session_of(text: &str) -> Option<&str> {
         .and_then(|at| text.get(at..)?.split(' ').next())
 }
 
-/// Messages of one writer, by session.
-pub type Told = BTreeMap<String, Vec<Acknowledged>>;
+/// The acknowledged appends of one writer, by session.
+pub type AcknowledgedAppends = BTreeMap<String, Vec<Acknowledged>>;
 
-/// Adds messages, in sessions of its own and of everybody, until it is told to stop. Each append is sent until it is
-/// acknowledged, under a key of its own, to whichever node.
-pub fn write(writer: usize, nodes: &[SocketAddr], seed: u64, load: &Load) -> Told {
+/// Appends messages to the writer's own sessions and to shared sessions until `load.stop` is set. Each append has its
+/// own idempotency key, and is sent to a random node until a node acknowledges it.
+pub fn write(writer: usize, nodes: &[SocketAddr], seed: u64, load: &Load) -> AcknowledgedAppends {
     let mut random = Random::new(seed.wrapping_add(writer as u64));
-    let mut told = Told::new();
+    let mut acknowledged = AcknowledgedAppends::new();
     let mut number = 0;
     while !load.stop.load(Ordering::Relaxed) {
         let session = if random.below(3) == 0 {
@@ -62,11 +62,11 @@ pub fn write(writer: usize, nodes: &[SocketAddr], seed: u64, load: &Load) -> Tol
         number += texts.len();
         let key = format!("{seed}-{writer}-{number}");
         let (from, through) = append(&session, &texts, &key, nodes, &mut random, load);
-        told.entry(session).or_default().push(Acknowledged { writer, from, through, texts });
+        acknowledged.entry(session).or_default().push(Acknowledged { writer, from, through, texts });
         load.acknowledged.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(20 + random.below(60)));
     }
-    told
+    acknowledged
 }
 
 fn append(

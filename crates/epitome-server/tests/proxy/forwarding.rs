@@ -199,6 +199,7 @@ fn unreadable_and_remote_history_requests_are_forwarded_unchanged() {
         "{\"messages\": 5}",
         "\u{feff}x",
         "{\"model\": \"m\"}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\", \"epitome\": {\"pined\": true}}]}",
         "null",
     ] {
         let answer = send(&stage, ROUTES[0].0, &[], wrong.as_bytes());

@@ -3,12 +3,12 @@
 use crate::cases::{cost, meaning, progress, valid};
 
 #[test]
-fn cases_1_2_no_result_without_its_call_goes_through_the_proxy() {
+fn cases_1_2_no_result_is_sent_without_its_call_through_the_proxy() {
     valid::no_result_without_its_call();
 }
 
 #[test]
-fn case_3_orphans_duplicates_and_late_results_are_mended_through_the_proxy() {
+fn case_3_orphans_duplicates_and_late_results_are_repaired_through_the_proxy() {
     valid::orphans_duplicates_and_late_results();
 }
 
@@ -63,7 +63,7 @@ fn case_13_an_overflow_that_history_did_not_cause_is_named_through_the_proxy() {
 }
 
 #[test]
-fn case_14_where_all_is_kept_nobody_is_asked_through_the_proxy() {
+fn case_14_a_list_that_stays_whole_causes_no_model_call_through_the_proxy() {
     progress::where_all_is_kept_nobody_is_asked();
 }
 
@@ -78,7 +78,7 @@ fn case_16_nothing_is_condensed_for_next_to_nothing_through_the_proxy() {
 }
 
 #[test]
-fn case_22_a_call_nobody_answered_stops_nothing_through_the_proxy() {
+fn case_22_an_unanswered_call_stops_nothing_through_the_proxy() {
     progress::a_call_nobody_answered_stops_nothing();
 }
 
@@ -108,7 +108,7 @@ fn case_37_tools_and_system_prompt_are_counted_through_the_proxy() {
 }
 
 #[test]
-fn case_39_one_giant_message_in_the_kept_tail_is_told_through_the_proxy() {
+fn case_39_one_giant_message_in_the_tail_is_reported_through_the_proxy() {
     cost::one_giant_message_in_the_kept_tail_is_told();
 }
 

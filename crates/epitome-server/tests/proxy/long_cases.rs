@@ -9,7 +9,7 @@ use epitome_core::tokens::{Counter, Encoding};
 use serde_json::{Value, json};
 
 use crate::cases::out::{Out, SHAPES, provider, turn};
-use crate::run::Place;
+use crate::run::Runner;
 use crate::upstream::Manner;
 use epitome_testkit::provider::{Act, Provider, Request};
 
@@ -25,7 +25,7 @@ const MOST: usize = 400;
 
 /// An agent: its history, to which it adds and from which it takes nothing.
 struct Agent<'a> {
-    place: &'a Place,
+    runner: &'a Runner,
     shape: Dialect,
     args: Vec<&'a str>,
     list: Vec<Value>,
@@ -33,8 +33,8 @@ struct Agent<'a> {
 }
 
 impl<'a> Agent<'a> {
-    fn new(place: &'a Place, args: &[&'a str]) -> Self {
-        Self { place, shape: CHAT, args: args.to_vec(), list: Vec::new(), turns: 0 }
+    fn new(runner: &'a Runner, args: &[&'a str]) -> Self {
+        Self { runner, shape: CHAT, args: args.to_vec(), list: Vec::new(), turns: 0 }
     }
 
     fn first(mut self, message: Value) -> Self {
@@ -49,7 +49,7 @@ impl<'a> Agent<'a> {
         let [asked, answered] = turn(self.turns);
         self.list.push(asked.clone());
         let key = if self.shape == Dialect::RESPONSES { "input" } else { "messages" };
-        let out = self.place.strict(self.shape, &json!({ key: self.list }), &self.args);
+        let out = self.runner.strict(self.shape, &json!({ key: self.list }), &self.args);
         assert!(out.text.matches("<summary covers=").count() <= 1, "{}", out.text);
         assert!(out.text_of_all().contains(asked["content"].as_str().unwrap()), "{}", out.text);
         self.list.push(answered);
@@ -79,7 +79,7 @@ impl<'a> Agent<'a> {
                 return out;
             }
         }
-        panic!("not in {MOST} turns: {}", self.place.server.log());
+        panic!("not in {MOST} turns: {}", self.runner.server.log());
     }
 }
 
@@ -91,8 +91,8 @@ fn prompts(provider: &Provider) -> Vec<String> {
 fn case_17_the_upstreams_own_count_decides_through_the_proxy() {
     let trigger = ["--trigger", "tokens(2000)", "--keep-messages", "4", "--max-tokens", "400"];
     let turns = |skew: f64| {
-        let place = Place::with("", Manner { window: 1_000_000, skew, ..Manner::default() });
-        let mut agent = Agent::new(&place, &trigger);
+        let runner = Runner::with("", Manner { window: 1_000_000, skew, ..Manner::default() });
+        let mut agent = Agent::new(&runner, &trigger);
         agent.until_condensed();
         agent.turns
     };
@@ -120,9 +120,9 @@ fn cases_18_25_27_31_34_what_is_no_summary_reaches_no_upstream_through_the_proxy
         Act::Text(long),
     ] {
         let (provider, _runtime) = provider();
-        let place = Place::asking(&provider, 100_000);
+        let runner = Runner::with_model(&provider, 100_000);
         provider.always(act.clone());
-        let mut agent = Agent::new(&place, &BY_MODEL);
+        let mut agent = Agent::new(&runner, &BY_MODEL);
         for _ in 0..3 {
             let out = agent.until_condensed();
             assert_eq!(out.report["model"], json!("local"), "{act:?}: {}", out.report);
@@ -137,8 +137,8 @@ fn cases_18_25_27_31_34_what_is_no_summary_reaches_no_upstream_through_the_proxy
 #[test]
 fn case_19_a_summary_that_feeds_on_itself_is_refused_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let runner = Runner::with_model(&provider, 100_000);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     let first = agent.until_by("stand-in-1");
     provider.always(Act::Text(first.summary().lines().skip(2).collect::<Vec<_>>().join("\n")));
     let asked = provider.calls();
@@ -154,22 +154,22 @@ fn case_19_a_summary_that_feeds_on_itself_is_refused_through_the_proxy() {
 #[test]
 fn case_20_no_doomed_request_is_sent_twice_through_the_proxy() {
     // Nobody told us how much it reads, so that each time it says so first.
-    let place = Place::with("", Manner { window: 3_000, grumbles: Some(30), ..Manner::default() });
-    let mut agent = Agent::new(&place, &["--keep-messages", "4", "--max-tokens", "400"]);
+    let runner = Runner::with("", Manner { window: 3_000, grumbles: Some(30), ..Manner::default() });
+    let mut agent = Agent::new(&runner, &["--keep-messages", "4", "--max-tokens", "400"]);
     let mut retried = 0;
     for n in 1..=150 {
         let [asked, answered] = turn(n);
         agent.list.push(asked);
         let body = json!({ "model": "some-model", "messages": agent.list, "tools": [] });
-        let answer = place.send(CHAT, &body.to_string(), &agent.args);
+        let answer = runner.send(CHAT, &body.to_string(), &agent.args);
         assert_eq!(answer.status, 200, "turn {n}: {}", answer.text());
         retried += usize::from(answer.header("x-epitome") == "retried");
         agent.list.push(answered);
     }
     assert!(retried > 1, "{retried}");
-    assert_eq!((place.upstream.repeated(), place.upstream.invalid().len()), (0, 0));
+    assert_eq!((runner.upstream.repeated(), runner.upstream.invalid().len()), (0, 0));
     assert_eq!(
-        place.upstream.refused().len(),
+        runner.upstream.refused().len(),
         retried,
         "each refusal was answered by one retry that was taken"
     );
@@ -179,8 +179,8 @@ fn case_20_no_doomed_request_is_sent_twice_through_the_proxy() {
 fn case_20_no_doomed_prompt_is_sent_twice_through_the_proxy() {
     let (provider, _runtime) = provider();
     provider.always(Act::TooLong { sent: 9_000, limit: 8_000 });
-    let place = Place::asking(&provider, 100_000);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let runner = Runner::with_model(&provider, 100_000);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     for _ in 0..4 {
         agent.until_condensed();
     }
@@ -195,9 +195,9 @@ fn case_20_no_doomed_prompt_is_sent_twice_through_the_proxy() {
 }
 
 #[test]
-fn case_21_the_head_is_not_protected_anew_at_every_pass_through_the_proxy() {
-    let place = Place::new();
-    let mut agent = Agent::new(&place, &[&LOCAL[..], &["--keep-first", "2"]].concat());
+fn case_21_the_head_is_not_protected_again_at_every_pass_through_the_proxy() {
+    let runner = Runner::new();
+    let mut agent = Agent::new(&runner, &[&LOCAL[..], &["--keep-first", "2"]].concat());
     for pass in 0..4 {
         let out = agent.until_condensed();
         let first = &agent.list[0]["content"];
@@ -211,8 +211,8 @@ fn case_21_the_head_is_not_protected_anew_at_every_pass_through_the_proxy() {
 #[test]
 fn case_26_the_summarizer_reads_all_that_leaves_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let runner = Runner::with_model(&provider, 100_000);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     let out = agent.until_by("stand-in-1");
     let through = out.report["covers"][1].as_u64().unwrap();
     let read: String = prompts(&provider).concat();
@@ -225,10 +225,10 @@ fn case_26_the_summarizer_reads_all_that_leaves_through_the_proxy() {
 #[test]
 fn case_28_a_second_pass_builds_on_the_first_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
+    let runner = Runner::with_model(&provider, 100_000);
     let rule = "nothing is sent after 18:00";
     provider.then(Act::Text(format!("Ann's rule: {rule}. Parcels were looked for, one by one.")));
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     let first = agent.until_by("stand-in-1");
     assert!(first.summary().contains(rule), "{}", first.summary());
     let asked = provider.calls();
@@ -246,11 +246,11 @@ fn case_28_a_second_pass_builds_on_the_first_through_the_proxy() {
 
 #[test]
 fn case_29_pinned_rules_survive_every_pass_through_the_proxy() {
-    let place = Place::new();
+    let runner = Runner::new();
     let rule = "Rule: never refund without order 10071.";
     for (shape, strategy) in SHAPES.into_iter().zip(["summarize", "amortized", "pipeline(mask, summarize)"]) {
         let args = [&LOCAL[..], &["--strategy", strategy]].concat();
-        let mut agent = Agent::new(&place, &args)
+        let mut agent = Agent::new(&runner, &args)
             .first(json!({ "role": "user", "content": rule, "epitome": { "pinned": true } }))
             .first(json!({ "role": "assistant", "content": "Understood." }));
         agent.shape = shape;
@@ -266,12 +266,12 @@ fn case_29_pinned_rules_survive_every_pass_through_the_proxy() {
 }
 
 #[test]
-fn case_32_secrets_do_not_enter_summaries_and_stay_where_they_are_kept_through_the_proxy() {
+fn case_32_secrets_do_not_enter_summaries_and_stay_in_verbatim_messages_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
+    let runner = Runner::with_model(&provider, 100_000);
     let secret = "The key is sk-live-0123456789abcdef0001, use it.";
     for args in [&LOCAL[..], &BY_MODEL] {
-        let mut agent = Agent::new(&place, args).first(json!({ "role": "user", "content": secret }));
+        let mut agent = Agent::new(&runner, args).first(json!({ "role": "user", "content": secret }));
         assert!(agent.call().text.contains(secret), "while it is there it is as it was said");
         for _ in 0..3 {
             assert!(!agent.until_condensed().text.contains("abcdef0001"));
@@ -283,9 +283,9 @@ fn case_32_secrets_do_not_enter_summaries_and_stay_where_they_are_kept_through_t
 #[test]
 fn case_33_reasoning_is_neither_read_nor_written_by_the_summarizer_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
+    let runner = Runner::with_model(&provider, 100_000);
     provider.always(Act::Thinks);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     agent.shape = Dialect::ANTHROPIC;
     let thought = "The user seems angry, perhaps a bribe?";
     let written = agent_until_thinking(&mut agent, thought);
@@ -315,9 +315,9 @@ fn agent_until_thinking(agent: &mut Agent<'_>, thought: &str) -> Out {
 #[test]
 fn case_35_what_failed_is_in_the_next_summary_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
+    let runner = Runner::with_model(&provider, 100_000);
     provider.then(Act::Status(500)).then(Act::Status(500));
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     let failed = agent.until_condensed();
     assert_eq!(failed.report["model"], json!("local"));
     agent.until_by("stand-in-1");
@@ -334,9 +334,9 @@ fn case_35_what_failed_is_in_the_next_summary_through_the_proxy() {
 #[test]
 fn case_38_the_summarizer_never_overflows_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 8_000);
+    let runner = Runner::with_model(&provider, 8_000);
     let giant = "A log line that says much the same. ".repeat(6_000);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     for _ in 0..20 {
         agent.call();
     }
@@ -350,12 +350,12 @@ fn case_38_the_summarizer_never_overflows_through_the_proxy() {
 }
 
 #[test]
-fn case_42_what_condensing_spends_is_told_through_the_proxy() {
+fn case_42_what_condensing_spends_is_reported_through_the_proxy() {
     let (provider, _runtime) = provider();
-    let place = Place::asking(&provider, 100_000);
-    let mut agent = Agent::new(&place, &BY_MODEL);
+    let runner = Runner::with_model(&provider, 100_000);
+    let mut agent = Agent::new(&runner, &BY_MODEL);
     agent.until_by("stand-in-1");
-    let mut client = place.server.client().with("x-epitome-workspace", "w0");
+    let mut client = runner.server.client().with("x-epitome-workspace", "w0");
     let usage = client.get("/v1/usage").ok();
     let item = &usage["items"][0];
     assert_eq!((&item["slot"], &item["model"]), (&json!("condense"), &json!("stand-in-1")), "{usage}");

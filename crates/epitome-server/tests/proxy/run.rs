@@ -1,7 +1,7 @@
-//! The proxy, given drawn histories and written ones as an agent would send them.
+//! Sends generated and written histories through the proxy, like an agent.
 //!
-//! A place is a server with an upstream behind it that takes anything and keeps it. What the command is told by flags, the proxy
-//! is told by the settings of a workspace, one for each choice of flags.
+//! A [`Runner`] is a server whose upstream accepts and stores every request. The command has flags; the proxy has one
+//! workspace with the same settings for each set of flags.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -17,21 +17,21 @@ use crate::server::{Answer, Server};
 use crate::upstream::{Manner, Upstream};
 use epitome_testkit::provider::Provider;
 
-pub(crate) struct Place {
+pub(crate) struct Runner {
     pub(crate) server: Server,
     pub(crate) upstream: Upstream,
-    /// The workspace of each choice of flags.
+    /// The workspace of each set of flags.
     workspaces: Mutex<HashMap<String, String>>,
     _runtime: Runtime,
 }
 
-impl Place {
+impl Runner {
     pub(crate) fn new() -> Self {
         Self::with("", Manner { window: 100_000_000, ..Manner::default() })
     }
 
-    /// Where `--model main` is this provider, who reads so many tokens.
-    pub(crate) fn asking(provider: &Provider, window: u64) -> Self {
+    /// Creates a server on which `--model main` is this provider, with a context window of `window` tokens.
+    pub(crate) fn with_model(provider: &Provider, window: u64) -> Self {
         let settings = format!(
             "[models.main]\nprovider = \"openai\"\nmodel = \"stand-in-1\"\nbase_url = \"{}\"\nwindow = {window}\n\
              output_reserve = 500\n[prices.\"stand-in-1\"]\ninput = 2.0\noutput = 10.0\n",
@@ -40,7 +40,7 @@ impl Place {
         Self::with(&settings, Manner { window: 100_000_000, ..Manner::default() })
     }
 
-    /// With these settings of the server's, before an upstream of this manner.
+    /// Creates a server with these settings and an upstream with this behavior.
     pub(crate) fn with(settings: &str, manner: Manner) -> Self {
         let runtime = Runtime::new().unwrap();
         let upstream = runtime.block_on(Upstream::start(manner));
@@ -52,7 +52,7 @@ impl Place {
         Self { server, upstream, workspaces: Mutex::default(), _runtime: runtime }
     }
 
-    /// The workspace whose settings say what these flags do.
+    /// Returns the workspace whose settings have the effect of these flags.
     fn workspace(&self, args: &[&str]) -> String {
         let mut workspaces = self.workspaces.lock().unwrap();
         let next = format!("w{}", workspaces.len());
@@ -65,7 +65,7 @@ impl Place {
         name.clone()
     }
 
-    /// Sends a request through, and gives the answer.
+    /// Sends a request through the proxy, and returns the response.
     pub(crate) fn send(&self, shape: Dialect, text: &str, args: &[&str]) -> Answer {
         let path = match shape.name() {
             "anthropic" => "/anthropic/v1/messages",
@@ -76,7 +76,7 @@ impl Place {
         client.send("POST", path, &[("content-type", "application/json")], Some(text.as_bytes()))
     }
 
-    /// What the upstream gets in place of this text.
+    /// Returns the request that the upstream receives for this text.
     #[track_caller]
     pub(crate) fn condense(&self, shape: Dialect, text: &str, args: &[&str]) -> Out {
         let answer = self.send(shape, text, args);

@@ -1,4 +1,4 @@
-//! Which module uses which, and where that goes round in a circle.
+//! Builds the graph of modules that use each other, and finds its cycles.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -9,11 +9,11 @@ pub(crate) type Files = BTreeMap<String, String>;
 
 type Path = Vec<String>;
 
-/// A name that a `use` brings into a module, or a path that stands in its code.
+/// A name that a `use` brings into a module, or a path in the module's code.
 #[derive(Debug, Clone)]
 struct Mention {
     path: Path,
-    /// By what name it is known in the module; `*` for all there is.
+    /// The name of the item in this module; `*` for a glob import.
     name: String,
     line: usize,
     is_use: bool,
@@ -26,9 +26,9 @@ struct Module {
     mentions: Vec<Mention>,
 }
 
-/// Where one module uses another.
+/// A line in which one module uses another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place {
+pub(crate) struct UseSite {
     pub(crate) file: String,
     pub(crate) line: usize,
     pub(crate) path: String,
@@ -59,7 +59,7 @@ impl Tree {
             let next = |ahead: usize| tokens.get(at + ahead).map_or("", |token| token.text.as_str());
             let word_before = at > 1 && tokens[at - 1].is(":") && tokens[at - 2].is(":");
             match token.text.as_str() {
-                // Who may see it is no use of it.
+                // The path of a visibility, as in `pub(in crate::a)`, is no use.
                 "pub" if next(1) == "(" => at = close(tokens, at + 1),
                 "mod" if tokens.get(at + 1).is_some_and(Token::is_word) && matches!(next(2), ";" | "{") => {
                     let name = next(1).to_owned();
@@ -99,7 +99,8 @@ impl Tree {
         self.modules.insert(path, module);
     }
 
-    /// The module in which a path's item is defined, followed through re-exports; `None` for what is of another crate.
+    /// Finds the module that defines a path's item, also through re-exports. Returns `None` for an item of another
+    /// crate.
     fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<Path> {
         let (first, mut rest) = path.split_first()?;
         let mut at: Path = match first.as_str() {
@@ -121,9 +122,9 @@ impl Tree {
             } else if module.children.contains(next) {
                 at.push(next.clone());
             } else {
-                let brought = module.mentions.iter().find(|mention| mention.is_use && &mention.name == next);
-                if let Some(brought) = brought.filter(|_| depth > 0) {
-                    let whole: Path = brought.path.iter().chain(more).cloned().collect();
+                let imported = module.mentions.iter().find(|mention| mention.is_use && &mention.name == next);
+                if let Some(imported) = imported.filter(|_| depth > 0) {
+                    let whole: Path = imported.path.iter().chain(more).cloned().collect();
                     return self.resolve(&at, &whole, depth - 1);
                 }
                 break;
@@ -133,10 +134,11 @@ impl Tree {
         Some(at)
     }
 
-    /// The edges among the modules that stand side by side, by the module above them.
+    /// Returns the edges between sibling modules, by their parent module.
     ///
-    /// What stands in `a/b.rs` counts for `a` at the level of `a`, and for `b` inside `a`. What `a.rs` itself says counts for `a`
-    /// and is no node beside `b`: it is the face of its folder, uses what is in there, and may lend it its own types.
+    /// A use in `a/b.rs` counts for `a` at the level of `a`, and for `b` inside `a`. A use in `a.rs` itself counts
+    /// only for
+    /// `a`. Inside `a` it is no node: `a.rs` may use its children, and they may use its own types.
     fn edges(&self) -> BTreeMap<Path, Graph> {
         let mut levels: BTreeMap<Path, Graph> = BTreeMap::new();
         for (from, module) in &self.modules {
@@ -144,38 +146,38 @@ impl Tree {
                 let Some(to) = self.resolve(from, &mention.path, 8) else { continue };
                 let shared = from.iter().zip(&to).take_while(|(a, b)| a == b).count();
                 let (Some(a), Some(b)) = (from.get(shared), to.get(shared)) else { continue };
-                let place =
-                    Place { file: module.file.clone(), line: mention.line, path: mention.path.join("::") };
+                let site =
+                    UseSite { file: module.file.clone(), line: mention.line, path: mention.path.join("::") };
                 let graph = levels.entry(from[..shared].to_vec()).or_default();
-                graph.entry(a.clone()).or_default().entry(b.clone()).or_default().push(place);
+                graph.entry(a.clone()).or_default().entry(b.clone()).or_default().push(site);
             }
         }
         levels
     }
 
-    /// Every knot of modules, each shown by its shortest circle.
+    /// Returns the module cycles. Of cycles that share a module, only the shortest is returned.
     pub(crate) fn cycles(&self) -> Vec<String> {
-        let mut told = Vec::new();
+        let mut found = Vec::new();
         for (above, graph) in self.edges() {
-            let mut known: BTreeSet<String> = BTreeSet::new();
-            let mut circles: Vec<Vec<String>> =
+            let mut reported: BTreeSet<String> = BTreeSet::new();
+            let mut cycles: Vec<Vec<String>> =
                 graph.keys().filter_map(|start| shortest(&graph, start)).collect();
-            circles.sort_by_key(Vec::len);
-            for circle in circles {
-                if circle.iter().any(|node| known.contains(node)) {
+            cycles.sort_by_key(Vec::len);
+            for cycle in cycles {
+                if cycle.iter().any(|node| reported.contains(node)) {
                     continue;
                 }
-                known.extend(circle.iter().cloned());
-                told.push(tell(&above, &graph, &circle));
+                reported.extend(cycle.iter().cloned());
+                found.push(describe(&above, &graph, &cycle));
             }
         }
-        told
+        found
     }
 }
 
-type Graph = BTreeMap<String, BTreeMap<String, Vec<Place>>>;
+type Graph = BTreeMap<String, BTreeMap<String, Vec<UseSite>>>;
 
-/// The shortest way from a module back to itself, both ends named.
+/// Finds the shortest path from a module back to itself. The module is its first and last element.
 fn shortest(graph: &Graph, start: &str) -> Option<Vec<String>> {
     let mut queue = VecDeque::from([vec![start.to_owned()]]);
     let mut seen = BTreeSet::new();
@@ -194,23 +196,23 @@ fn shortest(graph: &Graph, start: &str) -> Option<Vec<String>> {
     None
 }
 
-fn tell(above: &[String], graph: &Graph, circle: &[String]) -> String {
+/// Describes a cycle: its modules, and for each edge up to three uses.
+fn describe(above: &[String], graph: &Graph, cycle: &[String]) -> String {
     let full = |name: &String| above.iter().chain([name]).cloned().collect::<Vec<_>>().join("::");
-    let mut told = circle.iter().map(full).collect::<Vec<_>>().join(" -> ");
-    for pair in circle.windows(2) {
-        let places = &graph[&pair[0]][&pair[1]];
-        for place in places.iter().take(3) {
-            told +=
-                &format!("\n    {} -> {}: {}:{} ({})", pair[0], pair[1], place.file, place.line, place.path);
+    let mut text = cycle.iter().map(full).collect::<Vec<_>>().join(" -> ");
+    for pair in cycle.windows(2) {
+        let uses = &graph[&pair[0]][&pair[1]];
+        for site in uses.iter().take(3) {
+            text += &format!("\n    {} -> {}: {}:{} ({})", pair[0], pair[1], site.file, site.line, site.path);
         }
-        if places.len() > 3 {
-            told += &format!("\n    {} -> {}: {} more", pair[0], pair[1], places.len() - 3);
+        if uses.len() > 3 {
+            text += &format!("\n    {} -> {}: {} more", pair[0], pair[1], uses.len() - 3);
         }
     }
-    told
+    text
 }
 
-/// What a `use` brings, flattened.
+/// Adds the names that a `use` imports to `mentions`.
 fn read_use(tokens: &[Token], before: &Path, mentions: &mut Vec<Mention>) {
     let mut start = 0;
     while start < tokens.len() {
@@ -241,7 +243,7 @@ fn read_branch(tokens: &[Token], before: &Path, mentions: &mut Vec<Mention>) {
         at += 1;
     }
     let Some(first) = tokens.first() else { return };
-    // `a::{self}` brings `a`.
+    // `a::{self}` imports `a`.
     if path.len() > 1 && path.last().is_some_and(|last| last == "self") {
         path.pop();
     }

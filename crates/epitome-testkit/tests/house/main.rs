@@ -1,13 +1,16 @@
-//! The source of every crate, held to the rules of the house:
+//! Checks the source of every crate against the project's rules:
 //!
-//! - No circle among modules. Modules that stand side by side, at the top of a crate or inside one folder, use each other
-//!   in one direction only; what `a/b.rs` uses counts for `a` beside the neighbours of `a`, and for `b` beside its own. What is
-//!   re-exported counts for the module that defines it. A folder's face, `a.rs`, is no neighbour of what is in `a/`: it may use
+//! - No module cycles. Sibling modules, at the top of a crate or in one folder, use each other in one direction only.
+//!   A use in `a/b.rs` counts for `a` among the siblings of `a`, and for `b` among the siblings of `b`. A re-exported
+//!   item counts for the module that defines it. The module `a.rs` is no sibling of the modules in `a/`: it may use
 //!   its children, and they may use the types that it defines itself.
-//! - No function of more than 80 lines or 6 parameters (`self` not counted), no struct of more than 15 fields, unless a
-//!   comment right above the struct or its first field has the word `fields:` and the reason.
+//! - A function has at most 80 lines and 6 parameters (`self` not counted). A struct has at most 15 fields, unless a
+//!   comment directly above the struct or its first field contains the word `fields:` and the reason.
+//! - Names, comments, printed text and documents use plain words: see [`words`]. Here, test code is not checked, but
+//!   comments and strings are.
+//! - In one crate, a type name has one meaning.
 //!
-//! Test code (`#[cfg(test)]`, `tests/`), comments and strings do not count.
+//! The first two rules do not count test code (`#[cfg(test)]`, `tests/`), comments and strings.
 
 #![allow(
     clippy::unwrap_used,
@@ -25,7 +28,7 @@ use std::path::Path;
 
 use graph::{Files, Tree};
 
-/// All source files of all crates, by crate.
+/// Reads the source files of all crates, by crate.
 fn crates() -> Vec<(String, Files)> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut all: Vec<(String, Files)> = Vec::new();
@@ -38,7 +41,7 @@ fn crates() -> Vec<(String, Files)> {
         }
     }
     all.sort();
-    assert!(!all.is_empty(), "the crates are beside this one");
+    assert!(!all.is_empty(), "the crates are in the folder of this one");
     all
 }
 
@@ -58,24 +61,24 @@ fn read(src: &Path, dir: &Path, files: &mut Files) {
 
 #[test]
 fn modules_use_each_other_in_one_direction() {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (name, files) in crates() {
         for root in ["lib.rs", "main.rs"].into_iter().filter(|root| files.contains_key(*root)) {
-            told.extend(Tree::read(&files, root).cycles().iter().map(|cycle| format!("{name}: {cycle}")));
+            found.extend(Tree::read(&files, root).cycles().iter().map(|cycle| format!("{name}: {cycle}")));
         }
     }
-    assert!(told.is_empty(), "modules that use each other in a circle:\n\n{}\n", told.join("\n\n"));
+    assert!(found.is_empty(), "module cycles:\n\n{}\n", found.join("\n\n"));
 }
 
 #[test]
 fn functions_and_structs_are_small_enough_to_read() {
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (name, files) in crates() {
-        // Test code in files of its own.
+        // Files that contain only tests are not checked.
         let code = files.iter().filter(|(file, _)| !words::is_test(file));
-        told.extend(code.flat_map(|(file, text)| sizes::too_large(&format!("{name}/src/{file}"), text)));
+        found.extend(code.flat_map(|(file, text)| sizes::too_large(&format!("{name}/src/{file}"), text)));
     }
-    assert!(told.is_empty(), "too large:\n{}\n", told.join("\n"));
+    assert!(found.is_empty(), "too large:\n{}\n", found.join("\n"));
 }
 
 /// Lines in which a replaced word is a quotation or a name: a file and a part of the line.
@@ -116,28 +119,28 @@ fn names_and_prose_use_plain_words() {
 fn a_type_name_means_one_thing_in_a_crate() {
     let shared: Vec<String> =
         crates().iter().flat_map(|(name, files)| words::shared_type_names(name, files)).collect();
-    assert!(shared.is_empty(), "names of several types:\n{}\n", shared.join("\n"));
+    assert!(shared.is_empty(), "type names with several meanings:\n{}\n", shared.join("\n"));
 }
 
-/// The circles of a crate of these files.
+/// Returns the module cycles of a crate with these files.
 fn cycles(files: &[(&str, &str)]) -> Vec<String> {
     let files: Files = files.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
     Tree::read(&files, "lib.rs").cycles()
 }
 
 #[test]
-fn a_planted_circle_is_told_with_its_places() {
-    let told = cycles(&[
+fn a_planted_cycle_is_reported_with_its_uses() {
+    let found = cycles(&[
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "\nuse crate::b::Thing;\npub struct Other;"),
         ("b.rs", "pub struct Thing;\nfn go() { let _ = crate::a::Other; }"),
     ]);
     let expected = "a -> b -> a\n    a -> b: a.rs:2 (crate::b::Thing)\n    b -> a: b.rs:2 (crate::a::Other)";
-    assert_eq!(told, [expected]);
+    assert_eq!(found, [expected]);
 }
 
 #[test]
-fn circles_are_found_through_re_exports_folders_and_groups() {
+fn cycles_are_found_through_re_exports_folders_and_groups() {
     let through_root = [
         ("lib.rs", "mod a; mod b; pub use a::deep::Thing;"),
         ("a.rs", "pub mod deep; use crate::{b::Other, c};"),
@@ -161,7 +164,7 @@ fn circles_are_found_through_re_exports_folders_and_groups() {
 }
 
 #[test]
-fn what_is_no_use_makes_no_circle() {
+fn text_that_is_no_use_makes_no_cycle() {
     let files = [
         ("lib.rs", "mod a; mod b; pub use a::A;"),
         ("a.rs", "mod child; use crate::b::B; pub struct A; use child::Child;"),
@@ -186,7 +189,7 @@ fn what_is_no_use_makes_no_circle() {
 }
 
 #[test]
-fn planted_giants_are_told() {
+fn planted_large_items_are_reported() {
     let long = format!("fn long() {{\n{}}}\nfn short() {{}}", "    go();\n".repeat(79));
     assert_eq!(sizes::too_large("x.rs", &long), ["x.rs:1: fn long has 81 lines; at most 80"]);
     let fits = format!("fn fits() {{\n{}}}", "    go();\n".repeat(78));
@@ -204,8 +207,8 @@ fn planted_giants_are_told() {
             "struct Before;\n/// Doc.\n#[derive(Debug)]\npub(crate) struct Large<T> {{\n{reason}{fields}}}"
         )
     };
-    let told = sizes::too_large("x.rs", &fields(16, ""));
-    assert!(told.len() == 1 && told[0].starts_with("x.rs:4: struct Large has 16 fields"), "{told:?}");
+    let found = sizes::too_large("x.rs", &fields(16, ""));
+    assert!(found.len() == 1 && found[0].starts_with("x.rs:4: struct Large has 16 fields"), "{found:?}");
     assert_eq!(sizes::too_large("x.rs", &fields(15, "")), Vec::<String>::new());
     assert_eq!(
         sizes::too_large("x.rs", &fields(16, "    // fields: a row of a table.\n")),

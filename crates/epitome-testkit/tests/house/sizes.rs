@@ -1,4 +1,4 @@
-//! How long functions are, how many parameters they take, how many fields structs have.
+//! Checks the number of lines and parameters of functions, and the number of fields of structs.
 
 use crate::tokens::{Source, Token, close, scan};
 
@@ -8,13 +8,13 @@ const LINES: usize = 80;
 /// The most parameters of a function, `self` not counted.
 const PARAMETERS: usize = 6;
 
-/// The most fields of a struct that gives no reason.
+/// The most fields of a struct without a comment that states the reason.
 const FIELDS: usize = 15;
 
-/// What is too large in a file.
+/// Returns the functions and structs of a file that are too large.
 pub(crate) fn too_large(file: &str, text: &str) -> Vec<String> {
     let source = scan(text);
-    let mut told = Vec::new();
+    let mut found = Vec::new();
     for (at, token) in source.tokens.iter().enumerate() {
         let Some(name) = source.tokens.get(at + 1).filter(|next| next.is_word()) else { continue };
         let line = token.line;
@@ -22,11 +22,11 @@ pub(crate) fn too_large(file: &str, text: &str) -> Vec<String> {
             "fn" => {
                 let (parameters, lines) = function(&source.tokens, at);
                 if lines > LINES {
-                    told.push(format!("{file}:{line}: fn {} has {lines} lines; at most {LINES}", name.text));
+                    found.push(format!("{file}:{line}: fn {} has {lines} lines; at most {LINES}", name.text));
                 }
                 if parameters > PARAMETERS {
                     let name = &name.text;
-                    told.push(format!(
+                    found.push(format!(
                         "{file}:{line}: fn {name} has {parameters} parameters; at most {PARAMETERS}"
                     ));
                 }
@@ -35,7 +35,7 @@ pub(crate) fn too_large(file: &str, text: &str) -> Vec<String> {
                 let fields = fields(&source.tokens, at);
                 if fields.len() > FIELDS && !gives_reason(&source, at, fields[0]) {
                     let (name, count) = (&name.text, fields.len());
-                    told.push(format!(
+                    found.push(format!(
                         "{file}:{line}: struct {name} has {count} fields; at most {FIELDS}, or a comment with \
                          `fields:` and the reason"
                     ));
@@ -44,10 +44,11 @@ pub(crate) fn too_large(file: &str, text: &str) -> Vec<String> {
             _ => {}
         }
     }
-    told
+    found
 }
 
-/// Skips `<…>` where one begins; `->` closes none.
+/// Returns the position after the `<…>` that begins at `at`, or `at` if none begins there. The `>` of `->` closes
+/// none.
 fn skip_generics(tokens: &[Token], mut at: usize) -> usize {
     if !tokens.get(at).is_some_and(|token| token.is("<")) {
         return at;
@@ -67,7 +68,7 @@ fn skip_generics(tokens: &[Token], mut at: usize) -> usize {
     at
 }
 
-/// The items of a list that stands between brackets, by where they begin.
+/// Returns the positions at which the items of a bracketed list begin.
 fn items(tokens: &[Token], open: usize) -> Vec<usize> {
     let end = close(tokens, open) - 1;
     let (mut begins, mut at, mut fresh) = (Vec::new(), open + 1, true);
@@ -89,7 +90,7 @@ fn items(tokens: &[Token], open: usize) -> Vec<usize> {
     begins
 }
 
-/// How many parameters the function at `at` takes, and how many lines it has.
+/// Counts the parameters and the lines of the function at `at`.
 fn function(tokens: &[Token], at: usize) -> (usize, usize) {
     let open = skip_generics(tokens, at + 2);
     if !tokens.get(open).is_some_and(|token| token.is("(")) {
@@ -112,7 +113,7 @@ fn function(tokens: &[Token], at: usize) -> (usize, usize) {
     (parameters, 0)
 }
 
-/// Where the named fields of the struct at `at` begin.
+/// Returns the positions at which the named fields of the struct at `at` begin.
 fn fields(tokens: &[Token], at: usize) -> Vec<usize> {
     let mut open = skip_generics(tokens, at + 2);
     while let Some(token) = tokens.get(open) {
@@ -125,9 +126,9 @@ fn fields(tokens: &[Token], at: usize) -> Vec<usize> {
     Vec::new()
 }
 
-/// Whether a comment above the struct, or above its first field, says why it has so many.
+/// Returns whether a comment above the struct, or above its first field, states the reason for its number of fields.
 fn gives_reason(source: &Source, at: usize, first_field: usize) -> bool {
-    // Back over `pub(crate)` and attributes.
+    // Goes back over `pub(crate)` and attributes.
     let mut above = at;
     while above > 0 {
         let before = &source.tokens[above - 1];
@@ -144,7 +145,7 @@ fn gives_reason(source: &Source, at: usize, first_field: usize) -> bool {
     source.comments.iter().any(|(line, text)| from < *line && *line <= to && text.contains("fields:"))
 }
 
-/// The bracket that the one at `end` closes.
+/// Returns the position of the bracket that the one at `end` closes.
 fn open_of(tokens: &[Token], end: usize) -> usize {
     let mut depth = 0;
     for at in (0..=end).rev() {

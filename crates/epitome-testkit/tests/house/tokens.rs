@@ -1,4 +1,5 @@
-//! Rust source as tokens: just enough to see paths, items and braces. Comments are kept apart, literals are one token.
+//! Splits Rust source into tokens, as far as paths, items and braces require. Comments are separate; a literal is one
+//! token.
 
 /// One token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,7 +19,7 @@ impl Token {
     }
 }
 
-/// A file: its tokens without test code, and its comments and string literals by line.
+/// A source file: its tokens without test code, and its comments and string literals by line.
 #[derive(Debug, Default)]
 pub(crate) struct Source {
     pub(crate) tokens: Vec<Token>,
@@ -26,7 +27,7 @@ pub(crate) struct Source {
     pub(crate) strings: Vec<(usize, String)>,
 }
 
-/// Reads a file.
+/// Splits the text of a source file.
 pub(crate) fn scan(text: &str) -> Source {
     let mut scanner = Scanner { chars: text.chars().collect(), at: 0, line: 1, source: Source::default() };
     while scanner.at < scanner.chars.len() {
@@ -76,7 +77,7 @@ impl Scanner {
             ('\'', _) => self.quote(),
             (c, _) if c.is_alphabetic() || c == '_' => self.word(),
             (c, _) if c.is_ascii_digit() => {
-                // A number may hold a point, but two of them are a range.
+                // A number may contain a point, but two points are a range.
                 while self.peek(0).is_alphanumeric()
                     || self.peek(0) == '_'
                     || (self.peek(0) == '.' && self.peek(1).is_ascii_digit())
@@ -112,13 +113,13 @@ impl Scanner {
         self.source.comments.push((line, text));
     }
 
-    /// A string whose opening quote is next.
+    /// Reads a string. The next character is its opening quote.
     fn string(&mut self) {
         let (line, mut text) = (self.line, String::new());
         self.next();
         while self.at < self.chars.len() {
             match self.next() {
-                // An escape separates words in any case: `\n` is none of them.
+                // An escape separates words, and is no part of a word.
                 '\\' => text.push(if self.next() == '\n' { '\n' } else { ' ' }),
                 '"' => break,
                 c => text.push(c),
@@ -128,7 +129,7 @@ impl Scanner {
         self.push("\"", line);
     }
 
-    /// A character or a lifetime.
+    /// Reads a character literal or a lifetime.
     fn quote(&mut self) {
         let line = self.line;
         if self.peek(1) != '\\' && self.peek(2) != '\'' {
@@ -149,7 +150,7 @@ impl Scanner {
         self.push("\"", line);
     }
 
-    /// A word, or what begins like one: `r"…"`, `b'…'`, `r#type`.
+    /// Reads a word, or a token that begins like one: `r"…"`, `b'…'`, `r#type`.
     fn word(&mut self) {
         let line = self.line;
         let mut word = String::new();
@@ -193,7 +194,7 @@ impl Scanner {
     }
 }
 
-/// The place after the bracket that closes the one at `open`.
+/// Returns the position after the bracket that closes the one at `open`.
 pub(crate) fn close(tokens: &[Token], open: usize) -> usize {
     let mut depth = 0;
     for (at, token) in tokens.iter().enumerate().skip(open) {
@@ -209,14 +210,14 @@ pub(crate) fn close(tokens: &[Token], open: usize) -> usize {
     tokens.len()
 }
 
-/// The place after the item that begins at `at`, its attributes included.
+/// Returns the position after the item that begins at `at`, including its attributes.
 fn item_end(tokens: &[Token], mut at: usize) -> usize {
     while let Some(token) = tokens.get(at) {
         match token.text.as_str() {
             "#" => at = close(tokens, at + 1),
             "(" | "[" => at = close(tokens, at),
             "{" => {
-                // `use a::{b};` goes on to its semicolon, a function ends with its braces.
+                // `use a::{b};` ends with its semicolon, a function with its braces.
                 let end = close(tokens, at);
                 return if tokens.get(end).is_some_and(|next| next.is(";")) { end + 1 } else { end };
             }
@@ -228,9 +229,9 @@ fn item_end(tokens: &[Token], mut at: usize) -> usize {
     at
 }
 
-/// Leaves out every item under `#[cfg(test)]` and its like.
+/// Removes every item under `#[cfg(test)]` or a similar condition.
 fn without_tests(tokens: &[Token]) -> Vec<Token> {
-    let (mut kept, mut at) = (Vec::with_capacity(tokens.len()), 0);
+    let (mut remaining, mut at) = (Vec::with_capacity(tokens.len()), 0);
     while let Some(token) = tokens.get(at) {
         if token.is("#") && tokens.get(at + 1).is_some_and(|next| next.is("[")) {
             let end = close(tokens, at + 1);
@@ -241,12 +242,12 @@ fn without_tests(tokens: &[Token]) -> Vec<Token> {
                 at = item_end(tokens, end);
                 continue;
             }
-            kept.extend_from_slice(&tokens[at..end]);
+            remaining.extend_from_slice(&tokens[at..end]);
             at = end;
             continue;
         }
-        kept.push(token.clone());
+        remaining.push(token.clone());
         at += 1;
     }
-    kept
+    remaining
 }

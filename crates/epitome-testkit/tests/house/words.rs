@@ -1,12 +1,12 @@
-//! Words that Epitome no longer uses in names, comments, printed text and documents, with what to write instead. And type
-//! names: in one crate, a name means one thing.
+//! Finds words that the project replaced in names, comments, printed text and documents, with the words to write
+//! instead. Also finds type names that have several meanings in one crate.
 
 use std::collections::BTreeMap;
 
 use super::graph::Files;
 use super::tokens::scan;
 
-/// Words and phrases in lower case, separated by `|`, and what to write.
+/// Words and phrases in lower case, separated by `|`, and the words to write instead.
 const REPLACED: &[(&str, &str)] = &[
     ("tell|tells|told|telling|untold", "report, return, contain, notify"),
     ("asks|asked|asking", "request, call, query; the caller, the client"),
@@ -29,7 +29,7 @@ const REPLACED: &[(&str, &str)] = &[
     ("built-in model", "built-in extractive summarizer"),
 ];
 
-/// The replaced words in a text, each with its line and what to write. What is between backticks is code.
+/// Returns the replaced words in a text, each with its line and the words to write instead. Text in backticks is code.
 fn replaced(first: usize, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut code = false;
@@ -54,7 +54,8 @@ fn replaced(first: usize, text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// Replaced words in the names of a source file: types, functions, fields, variables. Each name is listed once.
+/// Returns the names in a source file that contain replaced words: types, functions, fields, variables. Each name is
+/// listed once.
 fn in_names(name: &str, text: &str) -> Vec<String> {
     let mut found = BTreeMap::new();
     for token in scan(text).tokens.iter().filter(|token| token.is_word()) {
@@ -70,7 +71,7 @@ fn in_names(name: &str, text: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// The words of a name in lower case: `SummaryKept`, `summary_kept` and `SUMMARY_KEPT` have the same two.
+/// Returns the words of a name in lower case: `SummaryKept`, `summary_kept` and `SUMMARY_KEPT` have the same two.
 fn parts(name: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut last_lower = false;
@@ -86,36 +87,45 @@ fn parts(name: &str) -> Vec<String> {
     words
 }
 
-/// Types that two files of a crate define under one name.
+/// Returns type names that a crate defines more than once. An alias counts if it is outside of all braces: the
+/// associated types of traits and impl blocks have the same names everywhere.
 pub(crate) fn shared_type_names(name: &str, files: &Files) -> Vec<String> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (file, text) in files.iter().filter(|(file, _)| !is_test(file)) {
+        let mut depth = 0_usize;
         for pair in scan(text).tokens.windows(2) {
-            if ["struct", "enum", "trait"].iter().any(|item| pair[0].is(item)) && pair[1].is_word() {
+            match pair[0].text.as_str() {
+                "{" => depth += 1,
+                "}" => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            let is_type = ["struct", "enum", "trait"].iter().any(|item| pair[0].is(item));
+            let is_alias = depth == 0 && pair[0].is("type");
+            if (is_type || is_alias) && pair[1].is_word() {
                 places.entry(pair[1].text.clone()).or_default().push(format!("{file}:{}", pair[1].line));
             }
         }
     }
-    // Each subcommand has its own `Args`, and is called by the name of its module.
+    // Each subcommand has its own `Args`; other modules name it with its module.
     places.retain(|name, places| places.len() > 1 && name != "Args");
     places.iter().map(|(item, places)| format!("{name}: `{item}` in {}", places.join(", "))).collect()
 }
 
-/// Whether a source file contains tests only.
+/// Returns whether a source file contains only tests.
 pub(crate) fn is_test(file: &str) -> bool {
     file.ends_with("tests.rs") || file.contains("tests/")
 }
 
-/// Whether a character is part of a word.
+/// Returns whether a character is part of a word.
 fn is_part(c: char) -> bool {
     c.is_alphanumeric() || c == '-' || c == '_'
 }
 
-/// Replaced words in the comments, string literals and names of a source file, up to its test module.
+/// Returns the replaced words in the comments, string literals and names of a source file, up to its test module.
 pub(crate) fn in_source(name: &str, text: &str) -> Vec<String> {
     let end = text.find("#[cfg(test)]\nmod tests").map_or(usize::MAX, |at| text[..at].lines().count());
     let source = scan(text);
-    // One text of all comments that follow each other, since code may be quoted over several lines.
+    // Joins comments on consecutive lines, because code in backticks may span several lines.
     let mut blocks: Vec<(usize, String)> = Vec::new();
     let mut next = 0;
     for (line, comment) in &source.comments {
@@ -135,13 +145,13 @@ pub(crate) fn in_source(name: &str, text: &str) -> Vec<String> {
     found.map(|(line, word)| format!("{name}:{line}: {word}")).chain(in_names(name, text)).collect()
 }
 
-/// Replaced words in a Markdown document.
+/// Returns the replaced words in a Markdown document.
 pub(crate) fn in_document(name: &str, text: &str) -> Vec<String> {
     let found = replaced(1, &without_fences(text));
     found.into_iter().map(|(line, word)| format!("{name}:{line}: {word}")).collect()
 }
 
-/// The text with empty lines in place of its fenced code blocks, and without the targets of links.
+/// Returns the text with empty lines in place of its fenced code blocks.
 fn without_fences(text: &str) -> String {
     let mut inside = false;
     let mut lines = Vec::new();
@@ -175,8 +185,16 @@ fn planted_words_are_found_in_prose_and_nowhere_else() {
 
 #[test]
 fn a_planted_second_meaning_is_found() {
-    let files =
-        [("a.rs", "struct Row; enum Kind {}"), ("b.rs", "trait Row {}"), ("b/tests.rs", "struct Kind;")];
+    let files = [
+        ("a.rs", "struct Row; enum Kind {} pub struct Answer; type Error = u8;"),
+        ("b.rs", "trait Row {}\npub(crate) type Answer<'a> = &'a str;"),
+        (
+            "c.rs",
+            "impl Row for u8 { type Error = u8; }\ntrait Other { type Error; fn go() { type Kind = u8; } }",
+        ),
+        ("b/tests.rs", "struct Kind;"),
+    ];
     let files = files.map(|(name, text)| (name.to_owned(), text.to_owned())).into();
-    assert_eq!(shared_type_names("x", &files), ["x: `Row` in a.rs:1, b.rs:1"]);
+    let expected = ["x: `Answer` in a.rs:1, b.rs:2", "x: `Row` in a.rs:1, b.rs:1"];
+    assert_eq!(shared_type_names("x", &files), expected);
 }

@@ -122,7 +122,7 @@ fn detect(fields: Option<&RawFields<'_>>, key: &str, values: &[Value]) -> Dialec
 /// Reads one wire message and adds it to the body. If it was merged from several messages, adds each of these
 /// messages.
 fn add_messages(body: &mut Body, wire: &Value, items: Range<usize>) -> Result<(), DialectError> {
-    let message = body.dialect.read_message(wire)?;
+    let message = body.dialect.read_new_message(wire)?;
     if let Some(merged) = body.dialect.0.split(&message, wire)? {
         for (blocks, wire) in merged {
             let message = body.dialect.read_message(&wire)?;

@@ -139,7 +139,7 @@ impl Workspace {
         let created =
             self.change(move |before| Ok((updated_row(&engine, before, &update)?, before.is_none()))).await?;
         // Another client may have deleted the workspace in the meantime.
-        let not_found = || Error::NotFound { what: format!("workspace `{}`", self.name()) };
+        let not_found = || Error::not_found(format_args!("workspace `{}`", self.name()));
         let value = self.info().await?.ok_or_else(not_found)?;
         Ok(Upserted { value, created })
     }
@@ -208,7 +208,7 @@ impl Workspace {
         store.change_author(self.name(), name, Box::new(decide)).await?;
         let created = out.take()?;
         // The author may have been deleted with the workspace in the meantime.
-        let not_found = || Error::NotFound { what: format!("author `{name}`") };
+        let not_found = || Error::not_found(format_args!("author `{name}`"));
         let value = self.author(name).await?.ok_or_else(not_found)?;
         Ok(Upserted { value, created })
     }
@@ -326,7 +326,7 @@ impl Session {
     pub async fn set_message_metadata(&self, seq: Seq, metadata: Map<String, Value>) -> Result<(), Error> {
         self.change(Load::default(), move |engine, state, session| {
             if !(1..=session.tracker.head()).contains(&seq) {
-                return Err(Error::NotFound { what: format!("message {seq}") });
+                return Err(Error::not_found(format_args!("message {seq}")));
             }
             check_metadata(&metadata, &*engine.settings_at(state)?)?;
             let metadata = vec![(seq, metadata.clone())];

@@ -72,9 +72,8 @@ impl Engine {
             after = Some(last);
         }
         Err(Error::NotFound {
-            what: format!(
-                "session {hash} (it was deleted, or the log line was written for another database)"
-            ),
+            what: format!("session for the hash {hash}"),
+            hint: "it was deleted, or the log line was written for another database".to_owned(),
         })
     }
 }

@@ -184,7 +184,7 @@ impl Session {
         let load = Load { log: LoadLog::CallBatch(seq), ..Load::default() };
         self.change(load, move |_, state, mut session| {
                 let message = state.log.iter().find(|outline| outline.seq == seq);
-                let message = message.ok_or_else(|| Error::NotFound { what: format!("message {seq}") })?;
+                let message = message.ok_or_else(|| Error::not_found(format_args!("message {seq}")))?;
                 let pinned = flags.pinned.unwrap_or(message.pinned);
                 let skip = flags.skip.unwrap_or(message.skip);
                 if (pinned, skip) == (message.pinned, message.skip) {

@@ -108,7 +108,7 @@ impl Session {
 
     pub(super) async fn summary_row(&self, session: SessionId, id: SummaryId) -> Result<SummaryRow, Error> {
         let rows = self.shared().store.summaries(session, PickSummaries::Ids(vec![id])).await?;
-        rows.into_iter().next().ok_or_else(|| Error::NotFound { what: format!("summary {id}") })
+        rows.into_iter().next().ok_or_else(|| Error::not_found(format_args!("summary {id}")))
     }
 
     /// Writes a summary now, without waiting for the trigger. If there are no new messages, returns the current summary
@@ -332,18 +332,19 @@ fn find_slot(
         rows.into_iter().find(|row| row.scope == slot.scope && row.name == slot.name)
     });
     row.ok_or_else(|| {
-        let named = name.map_or("a slot".to_owned(), |name| format!("slot `{name}`"));
-        let of = match scope {
-            Scope::Session => "of the whole session".to_owned(),
-            Scope::Author(author) => format!("with the scope `{author}`"),
+        let what = match (name, scope) {
+            (Some(name), Scope::Session) => format!("slot `{name}`"),
+            (Some(name), Scope::Author(author)) => format!("slot `{name}` with the scope `{author}`"),
+            (None, Scope::Session) => "a slot of the whole session".to_owned(),
+            (None, Scope::Author(author)) => format!("a slot with the scope `{author}`"),
         };
         let there = settings.slots.iter().filter(|config| config.slot.scope == *scope);
         let there: Vec<&str> = there.map(|config| config.slot.name.as_str()).collect();
         let similar = name.map(|name| did_you_mean(name, there.iter().copied())).unwrap_or_default();
-        let there = match there.as_slice() {
+        let hint = match there.as_slice() {
             [] => String::new(),
-            there => format!(" ({similar}there are: {})", there.join(", ")),
+            there => format!("{similar}there are: {}", there.join(", ")),
         };
-        Error::NotFound { what: format!("{named} {of}{there}") }
+        Error::NotFound { what, hint }
     })
 }

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::{SettingsError, form, invalid_setting, time};
 use crate::names::LOCAL;
 
-/// The provider of a model: the built-in summarizer, or a remote provider with its wire format.
+/// The provider of a model: the built-in extractive summarizer, or a remote provider with its wire format.
 ///
 /// In settings, a provider has the name that its registered wire format declares ([`Endpoint::provider`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Deserialize)]
 #[serde(try_from = "String")]
 pub enum Provider {
-    /// The built-in summarizer.
+    /// The built-in extractive summarizer.
     Local,
     /// A remote provider that is called in this wire format.
     Remote(Dialect),
@@ -166,7 +166,7 @@ impl ModelSettings {
         if name == LOCAL {
             return Err(invalid_setting(
                 &["models", name],
-                "is the name of the built-in summarizer; use another one",
+                "is the name of the built-in extractive summarizer; use another one",
             ));
         }
         let invalid = |key: &str, problem: &str| Err(invalid_setting(&["models", name, key], problem));

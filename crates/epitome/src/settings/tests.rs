@@ -231,7 +231,7 @@ fn invalid_models_are_refused_with_their_key() {
     );
     refused(
         json!({"models": {"local": {"provider": "local"}}}),
-        "models.local: is the name of the built-in summarizer; use another one",
+        "models.local: is the name of the built-in extractive summarizer; use another one",
     );
     for url in
         ["api.openai.com", "ftp://x", "http://", "https://user:key@x.org/v1", "http://x y", "http://x/?k=1"]

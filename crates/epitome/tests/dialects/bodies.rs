@@ -228,6 +228,10 @@ fn bad_input_is_told_in_one_line_that_names_the_place() {
             r#"{"system":"","messages":[{"role":"user","content":[{"type":"text","text":"a","epitome":{"pinned":7}}]}]}"#,
             "messages[0].content[0].epitome.pinned: is a number; it must be true or false",
         ),
+        (
+            r#"{"system":"","messages":[{"role":"user","content":[{"type":"text","text":"a","epitome":{"pined":true}}]}]}"#,
+            "messages[0].content[0].epitome: \"pined\" is unknown; did you mean `pinned`? allowed are pinned and skip",
+        ),
     ] {
         assert_eq!(Body::read(text, None).unwrap_err().to_string(), expected, "{text}");
     }

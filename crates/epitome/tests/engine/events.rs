@@ -189,7 +189,7 @@ async fn a_listener_also_wakes_for_other_processes() {
 }
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     Say(usize, usize),
     Force(usize),
     Undo(usize, u8),
@@ -200,17 +200,17 @@ enum Step {
     Delete(usize),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Operation> {
     let session = || 0usize..2;
     prop_oneof![
-        6 => (session(), 1usize..9).prop_map(|(session, count)| Step::Say(session, count)),
-        2 => session().prop_map(Step::Force),
-        2 => (session(), any::<u8>()).prop_map(|(session, pick)| Step::Undo(session, pick)),
-        1 => session().prop_map(Step::Rebuild),
-        2 => any::<bool>().prop_map(Step::Mood),
-        4 => Just(Step::Work),
-        1 => session().prop_map(Step::Fork),
-        1 => session().prop_map(Step::Delete),
+        6 => (session(), 1usize..9).prop_map(|(session, count)| Operation::Say(session, count)),
+        2 => session().prop_map(Operation::Force),
+        2 => (session(), any::<u8>()).prop_map(|(session, pick)| Operation::Undo(session, pick)),
+        1 => session().prop_map(Operation::Rebuild),
+        2 => any::<bool>().prop_map(Operation::Mood),
+        4 => Just(Operation::Work),
+        1 => session().prop_map(Operation::Fork),
+        1 => session().prop_map(Operation::Delete),
     ]
 }
 
@@ -251,7 +251,7 @@ async fn follow(workspace: &Workspace) -> TestCaseResult {
     Ok(())
 }
 
-async fn run(steps: Vec<Step>) -> TestCaseResult {
+async fn run(steps: Vec<Operation>) -> TestCaseResult {
     let home = Home::memory();
     let well = Arc::new(AtomicBool::new(true));
     let mood = Arc::clone(&well);
@@ -266,29 +266,29 @@ async fn run(steps: Vec<Step>) -> TestCaseResult {
     let sessions: Vec<Session> = ["one", "two"].map(|name| engine.session(name)).into();
     for (at, step) in steps.iter().enumerate() {
         let done = match step {
-            Step::Say(n, count) => {
+            Operation::Say(n, count) => {
                 let session = &sessions[*n];
                 let head = session.info().await.map_or(0, |info| info.messages as usize);
                 session.append(talk(head + 1, head + count)).await.map(drop)
             }
-            Step::Force(n) => sessions[*n].summarize(Summarize::slot("a")).await.map(drop),
-            Step::Undo(n, pick) => match sessions[*n].history(None, 100).await {
+            Operation::Force(n) => sessions[*n].summarize(Summarize::slot("a")).await.map(drop),
+            Operation::Undo(n, pick) => match sessions[*n].history(None, 100).await {
                 Ok(all) if !all.is_empty() => {
                     sessions[*n].undo(all[*pick as usize % all.len()].id).await.map(drop)
                 }
                 _ => Ok(()),
             },
-            Step::Rebuild(n) => sessions[*n].rebuild(None, "a").await.map(drop),
-            Step::Mood(new) => {
+            Operation::Rebuild(n) => sessions[*n].rebuild(None, "a").await.map(drop),
+            Operation::Mood(new) => {
                 well.store(*new, Ordering::SeqCst);
                 Ok(())
             }
-            Step::Work => {
+            Operation::Work => {
                 home.clock.pass(MINUTE * 6);
                 engine.work().await
             }
-            Step::Fork(n) => sessions[*n].fork(Fork::whole(format!("fork {at}"))).await.map(drop),
-            Step::Delete(n) => sessions[*n].delete().await.map(drop),
+            Operation::Fork(n) => sessions[*n].fork(Fork::whole(format!("fork {at}"))).await.map(drop),
+            Operation::Delete(n) => sessions[*n].delete().await.map(drop),
         };
         let expected =
             matches!(done, Ok(()) | Err(Error::NotFound { .. } | Error::Conflict(_) | Error::Model { .. }));

@@ -306,7 +306,7 @@ async fn a_session_that_is_deleted_while_it_is_copied_is_not_found() {
             let (made, ()) = tokio::join!(session.fork(Fork::whole(format!("to {late}"))), deleted);
             match made {
                 Ok(whole) => assert_eq!(whole.info().await.unwrap().messages, 4_000, "{late}"),
-                Err(Error::NotFound { what }) => assert_eq!(what, format!("session `from {late}`")),
+                Err(Error::NotFound { what, .. }) => assert_eq!(what, format!("session `from {late}`")),
                 Err(other) => panic!("{late}: {other}"),
             }
         }

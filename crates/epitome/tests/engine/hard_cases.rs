@@ -160,7 +160,7 @@ async fn case_46_a_slow_worker_overwrites_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn case_47_short_and_long_saved_at_once_both_stand() {
+async fn case_47_short_and_long_saved_at_once_are_both_stored() {
     crate::races::short_and_long_at_once().await;
 }
 
@@ -239,7 +239,7 @@ struct Nobody;
 impl epitome::hook::Hook for Nobody {}
 
 #[tokio::test]
-async fn case_51_a_model_that_hangs_freezes_nothing_and_is_told_of() {
+async fn case_51_a_model_that_hangs_blocks_nothing_and_is_reported() {
     on_every_store(async |home| {
         // While it hangs, everybody else gets their answer: they could not if they waited for it.
         let gate = Gate::new();

@@ -84,7 +84,12 @@ async fn a_failure_is_logged_with_a_hash_that_leads_to_the_slot_and_without_name
         let found = engine.find_logged(hash.rsplit_once('-').unwrap().0).await.unwrap();
         assert_eq!((&*found.session, found.slot), ("secret-project", None));
         session.delete().await.unwrap();
-        assert!(matches!(engine.find_logged(hash).await, Err(Error::NotFound { .. })));
+        let deleted = engine.find_logged(hash).await.unwrap_err();
+        assert!(matches!(deleted, Error::NotFound { .. }));
+        let text = format!(
+            "session for the hash {hash} not found; it was deleted, or the log line was written for another database"
+        );
+        assert_eq!(deleted.to_string(), text);
         assert!(matches!(engine.find_logged("secret-project").await, Err(Error::Invalid(_))));
     })
     .await;

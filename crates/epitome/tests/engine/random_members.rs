@@ -16,7 +16,7 @@ const SESSIONS: [&str; 3] = ["a", "b", "c"];
 const AUTHORS: [&str; 4] = ["ann", "bob", "eve", "zoe"];
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     Say(Vec<usize>),
     Join(usize),
     Configure(usize, bool, u8),
@@ -29,18 +29,18 @@ enum Step {
     DeleteWorkspace,
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Operation> {
     let author = || 0..AUTHORS.len();
     prop_oneof![
-        6 => prop::collection::vec(author(), 1..3).prop_map(Step::Say),
-        2 => author().prop_map(Step::Join),
-        2 => (author(), any::<bool>(), any::<u8>()).prop_map(|(who, key, value)| Step::Configure(who, key, value)),
-        3 => author().prop_map(Step::Leave),
-        1 => prop::collection::vec(author(), 0..3).prop_map(Step::Replace),
-        2 => (author(), any::<u8>()).prop_map(|(who, value)| Step::Note(who, value)),
-        2 => (0..SESSIONS.len()).prop_map(Step::Fork),
-        2 => Just(Step::Delete),
-        2 => Just(Step::DeleteWorkspace),
+        6 => prop::collection::vec(author(), 1..3).prop_map(Operation::Say),
+        2 => author().prop_map(Operation::Join),
+        2 => (author(), any::<bool>(), any::<u8>()).prop_map(|(who, key, value)| Operation::Configure(who, key, value)),
+        3 => author().prop_map(Operation::Leave),
+        1 => prop::collection::vec(author(), 0..3).prop_map(Operation::Replace),
+        2 => (author(), any::<u8>()).prop_map(|(who, value)| Operation::Note(who, value)),
+        2 => (0..SESSIONS.len()).prop_map(Operation::Fork),
+        2 => Just(Operation::Delete),
+        2 => Just(Operation::DeleteWorkspace),
     ]
 }
 
@@ -52,7 +52,7 @@ struct Talk {
 
 /// The expected content of a workspace, in plain lists and maps.
 #[derive(Default)]
-struct Known {
+struct ExpectedWorkspace {
     exists: bool,
     /// Oldest first.
     authors: Vec<(&'static str, Map<String, Value>)>,
@@ -60,10 +60,10 @@ struct Known {
     sessions: Vec<(&'static str, Talk)>,
 }
 
-impl Known {
+impl ExpectedWorkspace {
     fn session(&mut self, name: &'static str) -> &mut Talk {
         self.exists = true;
-        let at = self.sessions.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+        let at = self.sessions.iter().position(|(each, _)| *each == name).unwrap_or_else(|| {
             self.sessions.push((name, Talk::default()));
             self.sessions.len() - 1
         });
@@ -72,7 +72,7 @@ impl Known {
 
     fn author(&mut self, name: &'static str) -> &mut Map<String, Value> {
         self.exists = true;
-        let at = self.authors.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+        let at = self.authors.iter().position(|(each, _)| *each == name).unwrap_or_else(|| {
             self.authors.push((name, Map::new()));
             self.authors.len() - 1
         });
@@ -90,91 +90,96 @@ impl Known {
     }
 }
 
-async fn take(step: &Step, workspace: &Workspace, name: &'static str, known: &mut Known) -> TestCaseResult {
+async fn take(
+    step: &Operation,
+    workspace: &Workspace,
+    name: &'static str,
+    expected: &mut ExpectedWorkspace,
+) -> TestCaseResult {
     let session = workspace.session(name);
     let note = async |members: Vec<Membership>| {
         session.update(Update { members, ..Update::default() }).await.unwrap();
     };
     match step {
-        Step::Say(who) => {
+        Operation::Say(who) => {
             let said: Vec<_> = who.iter().map(|who| by(AUTHORS[*who], "A word.")).collect();
             session.append(said).await.unwrap();
             for who in who {
-                known.joins(name, AUTHORS[*who]);
-                known.session(name).messages += 1;
+                expected.joins(name, AUTHORS[*who]);
+                expected.session(name).messages += 1;
             }
         }
-        Step::Join(who) => {
+        Operation::Join(who) => {
             note(vec![join(AUTHORS[*who])]).await;
-            known.joins(name, AUTHORS[*who]);
+            expected.joins(name, AUTHORS[*who]);
         }
-        Step::Configure(who, key, value) => {
+        Operation::Configure(who, key, value) => {
             let (key, who) = (key.to_string(), AUTHORS[*who]);
             let given = json!({key.as_str(): value});
             note(vec![Membership::Join(who.into(), Some(api(given)))]).await;
-            known.joins(name, who).insert(key, json!(value));
+            expected.joins(name, who).insert(key, json!(value));
         }
-        Step::Leave(who) => {
+        Operation::Leave(who) => {
             note(vec![Membership::Leave(AUTHORS[*who].into())]).await;
-            known.session(name).members.remove(AUTHORS[*who]);
+            expected.session(name).members.remove(AUTHORS[*who]);
         }
-        Step::Replace(who) => {
+        Operation::Replace(who) => {
             let joined = who.iter().map(|who| join(AUTHORS[*who]));
             note([Membership::LeaveAll].into_iter().chain(joined).collect()).await;
-            known.session(name).members.clear();
+            expected.session(name).members.clear();
             for who in who {
-                known.joins(name, AUTHORS[*who]);
+                expected.joins(name, AUTHORS[*who]);
             }
         }
-        Step::Note(who, value) => {
+        Operation::Note(who, value) => {
             let notes = Map::from_iter([("n".to_owned(), json!(value))]);
-            let was_known = known.authors.iter().any(|(name, _)| *name == AUTHORS[*who]);
+            let existed = expected.authors.iter().any(|(name, _)| *name == AUTHORS[*who]);
             let written = workspace.set_author(AUTHORS[*who], Some(notes.clone()), None).await.unwrap();
-            prop_assert_eq!(written.created, !was_known);
-            *known.author(AUTHORS[*who]) = notes;
+            prop_assert_eq!(written.created, !existed);
+            *expected.author(AUTHORS[*who]) = notes;
         }
-        Step::Fork(to) => {
-            let there = |name: &str| known.sessions.iter().find(|(known, _)| *known == name);
+        Operation::Fork(to) => {
+            let there = |name: &str| expected.sessions.iter().find(|(each, _)| *each == name);
             let (from, taken) = (there(name), there(SESSIONS[*to]).is_some());
             let copy = from.map(|(_, talk)| (talk.messages, talk.members.clone()));
             match (session.fork(Fork::whole(SESSIONS[*to])).await, copy) {
                 (Ok(_), Some((messages, members))) if !taken && messages > 0 => {
-                    *known.session(SESSIONS[*to]) = Talk { messages, members };
+                    *expected.session(SESSIONS[*to]) = Talk { messages, members };
                 }
                 (Err(Error::Conflict(_)), Some((messages, _))) if taken || messages == 0 => {}
                 (Err(Error::NotFound { .. }), None) => {}
                 (other, _) => return Err(TestCaseError::fail(format!("{:?}", other.map(|_| ())))),
             }
         }
-        Step::Delete => {
-            let there = known.sessions.iter().any(|(known, _)| *known == name);
+        Operation::Delete => {
+            let there = expected.sessions.iter().any(|(each, _)| *each == name);
             prop_assert_eq!(session.delete().await.unwrap(), there);
-            known.sessions.retain(|(known, _)| *known != name);
+            expected.sessions.retain(|(each, _)| *each != name);
         }
-        Step::DeleteWorkspace => match workspace.delete().await {
+        Operation::DeleteWorkspace => match workspace.delete().await {
             Ok(was_there) => {
-                prop_assert_eq!((was_there, known.sessions.len()), (known.exists, 0));
-                *known = Known::default();
+                prop_assert_eq!((was_there, expected.sessions.len()), (expected.exists, 0));
+                *expected = ExpectedWorkspace::default();
             }
-            Err(Error::Conflict(_)) => prop_assert!(!known.sessions.is_empty()),
+            Err(Error::Conflict(_)) => prop_assert!(!expected.sessions.is_empty()),
             Err(other) => return Err(TestCaseError::fail(other.to_string())),
         },
     }
     Ok(())
 }
 
-async fn compare(workspace: &Workspace, known: &Known) -> TestCaseResult {
-    prop_assert_eq!(workspace.info().await.unwrap().is_some(), known.exists);
-    let names: Vec<&str> = known.authors.iter().map(|(name, _)| *name).collect();
+async fn compare(workspace: &Workspace, expected: &ExpectedWorkspace) -> TestCaseResult {
+    prop_assert_eq!(workspace.info().await.unwrap().is_some(), expected.exists);
+    let names: Vec<&str> = expected.authors.iter().map(|(name, _)| *name).collect();
     prop_assert_eq!(authors(workspace).await, names);
-    for (name, notes) in &known.authors {
+    for (name, notes) in &expected.authors {
         prop_assert_eq!(&workspace.author(name).await.unwrap().unwrap().metadata, notes);
     }
-    let names: Vec<&str> = known.sessions.iter().map(|(name, _)| *name).collect();
+    let names: Vec<&str> = expected.sessions.iter().map(|(name, _)| *name).collect();
     prop_assert_eq!(sessions(workspace, None).await, names);
-    for (name, talk) in &known.sessions {
+    for (name, talk) in &expected.sessions {
         let session = workspace.session(*name);
-        prop_assert_eq!(members(&session).await, known.members(talk), "of {}", name);
+        prop_assert_eq!(members(&session).await, expected.members(talk), "of {}", name);
         for (member, kept) in &talk.members {
             let attributes = session.member(member).await.unwrap().unwrap().attributes;
             let kept = if kept.is_empty() { Map::new() } else { api(kept.clone().into()) };
@@ -182,30 +187,30 @@ async fn compare(workspace: &Workspace, known: &Known) -> TestCaseResult {
         }
     }
     for author in AUTHORS {
-        let belongs = known.sessions.iter().filter(|(_, talk)| talk.members.contains_key(author));
+        let belongs = expected.sessions.iter().filter(|(_, talk)| talk.members.contains_key(author));
         let names: Vec<&str> = belongs.map(|(name, _)| *name).collect();
         prop_assert_eq!(sessions(workspace, Some(author)).await, names, "of {}", author);
     }
     Ok(())
 }
 
-type Place = (usize, usize, usize);
+type Target = (usize, usize, usize);
 
 /// Every step is taken by an engine, in a workspace, in a session.
-async fn run(home: Home, engines: usize, steps: Vec<(Step, Place)>) -> TestCaseResult {
+async fn run(home: Home, engines: usize, steps: Vec<(Operation, Target)>) -> TestCaseResult {
     let mut open = Vec::new();
     for _ in 0..engines {
         open.push(home.open(Engine::builder().workers(0)).await);
     }
     let engines = open;
-    let mut known = [Known::default(), Known::default()];
+    let mut expected = [ExpectedWorkspace::default(), ExpectedWorkspace::default()];
     for (step, (engine, workspace, session)) in &steps {
         let (engine, name) = (&engines[*engine % engines.len()], WORKSPACES[*workspace]);
-        take(step, &engine.workspace(name), SESSIONS[*session], &mut known[*workspace]).await?;
+        take(step, &engine.workspace(name), SESSIONS[*session], &mut expected[*workspace]).await?;
         // Seen by all alike, and nothing of it in the other workspace.
         for engine in &engines {
-            for (name, known) in WORKSPACES.into_iter().zip(&known) {
-                compare(&engine.workspace(name), known).await?;
+            for (name, expected) in WORKSPACES.into_iter().zip(&expected) {
+                compare(&engine.workspace(name), expected).await?;
             }
         }
     }
@@ -216,7 +221,7 @@ async fn run(home: Home, engines: usize, steps: Vec<(Step, Place)>) -> TestCaseR
     Ok(())
 }
 
-fn steps() -> impl Strategy<Value = Vec<(Step, Place)>> {
+fn steps() -> impl Strategy<Value = Vec<(Operation, Target)>> {
     prop::collection::vec((step(), (0..2usize, 0..WORKSPACES.len(), 0..SESSIONS.len())), 10..60)
 }
 

@@ -18,7 +18,7 @@ use crate::validator::complaints;
 use crate::views::sayable;
 
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     Say(usize),
     Force(u8, bool),
     Undo(u8),
@@ -34,19 +34,19 @@ enum Step {
     Fork(u16),
 }
 
-fn step() -> impl Strategy<Value = Step> {
+fn step() -> impl Strategy<Value = Operation> {
     prop_oneof![
-        8 => (1usize..9).prop_map(Step::Say),
-        2 => (any::<u8>(), any::<bool>()).prop_map(|(slot, wait)| Step::Force(slot, wait)),
-        2 => any::<u8>().prop_map(Step::Undo),
-        1 => any::<u8>().prop_map(Step::Rebuild),
+        8 => (1usize..9).prop_map(Operation::Say),
+        2 => (any::<u8>(), any::<bool>()).prop_map(|(slot, wait)| Operation::Force(slot, wait)),
+        2 => any::<u8>().prop_map(Operation::Undo),
+        1 => any::<u8>().prop_map(Operation::Rebuild),
         2 => (any::<u16>(), any::<Option<bool>>(), any::<Option<bool>>())
-            .prop_map(|(seq, pinned, skip)| Step::Flag(seq, pinned, skip)),
-        2 => (0u8..4).prop_map(Step::Model),
-        5 => Just(Step::Work),
-        1 => Just(Step::WorkOnAll),
-        1 => Just(Step::Wait),
-        1 => any::<u16>().prop_map(Step::Fork),
+            .prop_map(|(seq, pinned, skip)| Operation::Flag(seq, pinned, skip)),
+        2 => (0u8..4).prop_map(Operation::Model),
+        5 => Just(Operation::Work),
+        1 => Just(Operation::WorkOnAll),
+        1 => Just(Operation::Wait),
+        1 => any::<u16>().prop_map(Operation::Fork),
     ]
 }
 
@@ -76,7 +76,7 @@ async fn build(home: &Home, mood: Arc<AtomicU8>, stand_in: &str) -> Engine {
     home.open(Engine::builder().model("main", model).settings(&settings).workers(0)).await
 }
 
-async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) -> TestCaseResult {
+async fn run(drawn: Drawn, steps: Vec<Operation>, budgets: Vec<u64>, stand_in: &str) -> TestCaseResult {
     let home = Home::memory();
     let mood = Arc::new(AtomicU8::new(0));
     let engine = build(&home, Arc::clone(&mood), stand_in).await;
@@ -89,7 +89,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
     for step in &steps {
         let mut undone = None;
         match step {
-            Step::Say(count) => {
+            Operation::Say(count) => {
                 let batch: Vec<Message> = to_say.by_ref().take(*count).collect();
                 if !batch.is_empty() {
                     let appended = session.append(batch.clone()).await.unwrap();
@@ -97,7 +97,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
                     log.extend(batch);
                 }
             }
-            Step::Force(slot, wait) => {
+            Operation::Force(slot, wait) => {
                 let (name, scope) = SLOTS[*slot as usize % SLOTS.len()];
                 let wish = Summarize { scope: scope.map(Into::into), wait: *wait, ..Summarize::slot(name) };
                 match session.summarize(wish).await {
@@ -105,7 +105,7 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
                     Err(other) => return Err(TestCaseError::fail(format!("{other}"))),
                 }
             }
-            Step::Undo(pick) => {
+            Operation::Undo(pick) => {
                 let all = session.history(None, 1_000).await.unwrap();
                 if !all.is_empty() {
                     let summary = &all[*pick as usize % all.len()];
@@ -117,11 +117,11 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
                     }
                 }
             }
-            Step::Rebuild(slot) => {
+            Operation::Rebuild(slot) => {
                 let (name, scope) = SLOTS[*slot as usize % SLOTS.len()];
                 session.rebuild(scope.map(Into::into), name).await.unwrap();
             }
-            Step::Flag(seq, pinned, skip) => {
+            Operation::Flag(seq, pinned, skip) => {
                 let at = *seq as usize % log.len();
                 match session.flag(at as u64 + 1, Flags { pinned: *pinned, skip: *skip }).await {
                     // Skipped under a summary that may have been written without it.
@@ -131,11 +131,11 @@ async fn run(drawn: Drawn, steps: Vec<Step>, budgets: Vec<u64>, stand_in: &str) 
                 log[at].pinned = pinned.unwrap_or(log[at].pinned);
                 log[at].skip = skip.unwrap_or(log[at].skip);
             }
-            Step::Model(new) => mood.store(*new, Ordering::SeqCst),
-            Step::Work => session.work().await.unwrap(),
-            Step::WorkOnAll => engine.work().await.unwrap(),
-            Step::Wait => home.clock.pass(MINUTE * 11),
-            Step::Fork(at) => {
+            Operation::Model(new) => mood.store(*new, Ordering::SeqCst),
+            Operation::Work => session.work().await.unwrap(),
+            Operation::WorkOnAll => engine.work().await.unwrap(),
+            Operation::Wait => home.clock.pass(MINUTE * 11),
+            Operation::Fork(at) => {
                 forks += 1;
                 let at = Some(u64::from(*at) % log.len() as u64 + 1);
                 let fork = Fork { at, ..Fork::whole(format!("fork-{forks}")) };

@@ -14,10 +14,10 @@ use crate::support::Clock;
 /// A database of its own.
 pub(crate) struct Home {
     pub(crate) clock: Clock,
-    place: Place,
+    location: StoreLocation,
 }
 
-enum Place {
+enum StoreLocation {
     Memory,
     /// A file that is removed with this.
     File(tempfile::TempDir),
@@ -29,30 +29,34 @@ enum Place {
 impl Home {
     /// In memory; on PostgreSQL the same as [`Home::file`].
     pub(crate) fn memory() -> Self {
-        if on_postgres() { Self::postgres() } else { Self::at(Place::Memory) }
+        if on_postgres() { Self::postgres() } else { Self::at(StoreLocation::Memory) }
     }
 
     pub(crate) fn file() -> Self {
-        if on_postgres() { Self::postgres() } else { Self::at(Place::File(tempfile::tempdir().unwrap())) }
+        if on_postgres() {
+            Self::postgres()
+        } else {
+            Self::at(StoreLocation::File(tempfile::tempdir().unwrap()))
+        }
     }
 
     /// On PostgreSQL, in either run.
     pub(crate) fn postgres() -> Self {
-        Self::at(Place::Postgres(Box::leak(Box::new(database()))))
+        Self::at(StoreLocation::Postgres(Box::leak(Box::new(database()))))
     }
 
-    fn at(place: Place) -> Self {
-        Self { clock: Clock::new(), place }
+    fn at(location: StoreLocation) -> Self {
+        Self { clock: Clock::new(), location }
     }
 
     pub(crate) async fn open(&self, builder: Builder) -> Engine {
-        match &self.place {
-            Place::Memory => builder.sqlite(sqlite_options(&self.clock)).memory().await.unwrap(),
-            Place::File(dir) => {
+        match &self.location {
+            StoreLocation::Memory => builder.sqlite(sqlite_options(&self.clock)).memory().await.unwrap(),
+            StoreLocation::File(dir) => {
                 let builder = builder.sqlite(sqlite_options(&self.clock));
                 builder.open(dir.path().join("agent.db")).await.unwrap()
             }
-            Place::Postgres(database) => {
+            StoreLocation::Postgres(database) => {
                 builder.postgres(postgres_options(&self.clock)).open_postgres(&database.url()).await.unwrap()
             }
         }
@@ -60,13 +64,13 @@ impl Home {
 
     /// Changes what is stored behind the engine's back.
     pub(crate) fn sql(&self, sql: &str) {
-        match &self.place {
-            Place::Memory => panic!("only files can be changed from outside"),
-            Place::File(dir) => {
+        match &self.location {
+            StoreLocation::Memory => panic!("only files can be changed from outside"),
+            StoreLocation::File(dir) => {
                 let path = dir.path().join("agent.db");
                 rusqlite::Connection::open(path).unwrap().execute(sql, []).unwrap();
             }
-            Place::Postgres(database) => {
+            StoreLocation::Postgres(database) => {
                 database.psql(&format!("SET search_path = epitome; {sql}"));
             }
         }
@@ -74,12 +78,12 @@ impl Home {
 
     /// A slot of session `s` as it is stored, read by another connection.
     pub(crate) async fn row(&self, slot: &str) -> SlotRow {
-        let store: Box<dyn Store> = match &self.place {
-            Place::Memory => panic!("only files can be read from outside"),
-            Place::File(dir) => {
+        let store: Box<dyn Store> = match &self.location {
+            StoreLocation::Memory => panic!("only files can be read from outside"),
+            StoreLocation::File(dir) => {
                 Box::new(Sqlite::open(dir.path().join("agent.db"), sqlite_options(&self.clock)).unwrap())
             }
-            Place::Postgres(database) => {
+            StoreLocation::Postgres(database) => {
                 Box::new(Postgres::open(&database.url(), postgres_options(&self.clock)).await.unwrap())
             }
         };
@@ -91,8 +95,8 @@ impl Home {
 
     /// The PostgreSQL database of [`Home::postgres`].
     pub(crate) fn database(&self) -> &'static Database {
-        match &self.place {
-            Place::Postgres(database) => database,
+        match &self.location {
+            StoreLocation::Postgres(database) => database,
             _ => panic!("this home is not on PostgreSQL"),
         }
     }

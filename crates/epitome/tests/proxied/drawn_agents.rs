@@ -25,7 +25,7 @@ const WIRES: [&str; 2] = ["openai", "anthropic"];
 
 /// The next step. Numbers select among the existing agents and messages.
 #[derive(Debug, Clone)]
-enum Step {
+enum Operation {
     /// An agent adds messages and calls its model.
     GoOn {
         agent: usize,
@@ -92,14 +92,14 @@ struct World {
     model: Writer,
     most: usize,
     heads: usize,
-    steps: Vec<Step>,
+    steps: Vec<Operation>,
 }
 
 fn bursts() -> impl Strategy<Value = Burst> {
     prop_oneof![Just(Burst::Talk), (1..3usize).prop_map(Burst::Work)]
 }
 
-fn steps() -> impl Strategy<Value = Step> {
+fn steps() -> impl Strategy<Value = Operation> {
     let agent = || 0..8usize;
     let whose = prop::sample::select(vec![
         Whose::Same,
@@ -111,17 +111,17 @@ fn steps() -> impl Strategy<Value = Step> {
         Whose::Named,
     ]);
     prop_oneof![
-        10 => (agent(), prop::collection::vec(bursts(), 1..4)).prop_map(|(agent, bursts)| Step::GoOn { agent, bursts }),
-        2 => agent().prop_map(Step::Retry),
+        10 => (agent(), prop::collection::vec(bursts(), 1..4)).prop_map(|(agent, bursts)| Operation::GoOn { agent, bursts }),
+        2 => agent().prop_map(Operation::Retry),
         4 => (agent(), 0..40usize, whose, bursts())
-            .prop_map(|(agent, keep, whose, burst)| Step::Copy { agent, keep, whose, burst }),
-        1 => (agent(), 0..40usize).prop_map(|(agent, at)| Step::Edit { agent, at }),
-        1 => (agent(), 1..6usize).prop_map(|(agent, count)| Step::TakeBack { agent, count }),
-        1 => agent().prop_map(Step::Head),
-        1 => agent().prop_map(Step::TooLong),
-        2 => (agent(), agent()).prop_map(|(one, two)| Step::Together(one, two)),
-        1 => Just(Step::Settings),
-        1 => Just(Step::Restart),
+            .prop_map(|(agent, keep, whose, burst)| Operation::Copy { agent, keep, whose, burst }),
+        1 => (agent(), 0..40usize).prop_map(|(agent, at)| Operation::Edit { agent, at }),
+        1 => (agent(), 1..6usize).prop_map(|(agent, count)| Operation::TakeBack { agent, count }),
+        1 => agent().prop_map(Operation::Head),
+        1 => agent().prop_map(Operation::TooLong),
+        2 => (agent(), agent()).prop_map(|(one, two)| Operation::Together(one, two)),
+        1 => Just(Operation::Settings),
+        1 => Just(Operation::Restart),
     ]
 }
 
@@ -299,19 +299,19 @@ impl<'a> Play<'a> {
         self.set_up().await;
     }
 
-    async fn step(&mut self, step: &Step) -> Result<(), TestCaseError> {
+    async fn step(&mut self, step: &Operation) -> Result<(), TestCaseError> {
         let pick = |agent: usize| agent % self.agents.len();
         match step {
-            Step::GoOn { agent, bursts } => {
+            Operation::GoOn { agent, bursts } => {
                 let agent = pick(*agent);
                 self.go_on(agent, bursts);
                 self.request(agent, None).await?;
             }
-            Step::Retry(agent) => self.request(pick(*agent), None).await?,
-            Step::Copy { agent, keep, whose, burst } => {
+            Operation::Retry(agent) => self.request(pick(*agent), None).await?,
+            Operation::Copy { agent, keep, whose, burst } => {
                 self.copy(pick(*agent), *keep, *whose, *burst).await?;
             }
-            Step::Edit { agent, at } => {
+            Operation::Edit { agent, at } => {
                 let agent = pick(*agent);
                 let mark = self.mark();
                 let said = &mut self.agents[agent].said;
@@ -322,7 +322,7 @@ impl<'a> Play<'a> {
                 }
                 self.request(agent, None).await?;
             }
-            Step::TakeBack { agent, count } => {
+            Operation::TakeBack { agent, count } => {
                 let agent = pick(*agent);
                 let said = &mut self.agents[agent].said;
                 said.truncate(said.len().saturating_sub(*count).max(1));
@@ -330,19 +330,19 @@ impl<'a> Play<'a> {
                 self.go_on(agent, &[Burst::Talk]);
                 self.request(agent, None).await?;
             }
-            Step::Head(agent) => {
+            Operation::Head(agent) => {
                 let agent = pick(*agent);
                 self.agents[agent].orders += 1;
                 self.go_on(agent, &[Burst::Talk]);
                 self.request(agent, None).await?;
             }
-            Step::TooLong(agent) => self.request(pick(*agent), Some(Press::Hard)).await?,
-            Step::Together(one, two) => self.together(pick(*one), pick(*two)).await?,
-            Step::Settings => {
+            Operation::TooLong(agent) => self.request(pick(*agent), Some(Press::Hard)).await?,
+            Operation::Together(one, two) => self.together(pick(*one), pick(*two)).await?,
+            Operation::Settings => {
                 self.other_settings = !self.other_settings;
                 self.set_up().await;
             }
-            Step::Restart => self.restart().await,
+            Operation::Restart => self.restart().await,
         }
         Ok(())
     }
@@ -381,18 +381,18 @@ impl<'a> Play<'a> {
 
     async fn request(&mut self, agent: usize, press: Option<Press>) -> Result<(), TestCaseError> {
         let list = self.list(&self.agents[agent]);
-        let asked = self.ask(agent, &list, None).await;
-        self.check(agent, &list, &asked)?;
+        let prepared = self.prepare(agent, &list, None).await;
+        self.check(agent, &list, &prepared)?;
         if press.is_some() {
-            asked.turn.too_long(None);
-            let again = self.ask(agent, &list, press).await;
+            prepared.turn.too_long(None);
+            let again = self.prepare(agent, &list, press).await;
             self.check(agent, &list, &again)?;
             if again.condensed {
                 self.seen.pressed += 1;
-                let (before, after) = (tokens(&asked.shown), tokens(&again.shown));
+                let (before, after) = (tokens(&prepared.shown), tokens(&again.shown));
                 prop_assert!(after < before, "{} is not less than {}", after, before);
             } else {
-                prop_assert_eq!(&again.shown, &asked.shown);
+                prop_assert_eq!(&again.shown, &prepared.shown);
             }
         }
         settle().await;
@@ -404,20 +404,21 @@ impl<'a> Play<'a> {
             self.go_on(two, &[Burst::Talk]);
         }
         let (first, second) = (self.list(&self.agents[one]), self.list(&self.agents[two]));
-        let (asked, other) = tokio::join!(self.ask(one, &first, None), self.ask(two, &second, None));
-        if asked.condensed || other.condensed {
+        let (prepared, other) =
+            tokio::join!(self.prepare(one, &first, None), self.prepare(two, &second, None));
+        if prepared.condensed || other.condensed {
             (self.agents[one].last, self.agents[two].last) = (None, None);
         }
-        self.check(one, &first, &asked)?;
+        self.check(one, &first, &prepared)?;
         self.check(two, &second, &other)?;
-        if asked.condensed || other.condensed {
+        if prepared.condensed || other.condensed {
             // Either may have been first, and both may have condensed the same list: the next request shows the result.
             (self.agents[one].last, self.agents[two].last) = (None, None);
         }
         Ok(())
     }
 
-    async fn ask(&self, agent: usize, list: &[Message], force: Option<Press>) -> Asked {
+    async fn prepare(&self, agent: usize, list: &[Message], force: Option<Press>) -> PreparedList {
         let owner = &self.agents[agent].owner;
         let caller = Caller {
             id: if owner.caller == 0 { b"ann" } else { b"bob" },
@@ -426,7 +427,7 @@ impl<'a> Play<'a> {
         };
         let (inline, condenser) = &self.condensers[owner.workspace];
         let proxied = inline.before(condenser, &caller, Call { force, ..Call::of(list) }).await;
-        Asked {
+        PreparedList {
             condensed: proxied.ready.report.condensed,
             untouched: proxied.ready.is_untouched(),
             id: proxied.conversation_id,
@@ -436,37 +437,42 @@ impl<'a> Play<'a> {
         }
     }
 
-    fn check(&mut self, agent: usize, list: &[Message], asked: &Asked) -> Result<(), TestCaseError> {
+    fn check(
+        &mut self,
+        agent: usize,
+        list: &[Message],
+        prepared: &PreparedList,
+    ) -> Result<(), TestCaseError> {
         self.clock += 1;
         self.seen.requests += 1;
         let owner = self.agents[agent].owner.clone();
-        let Asked { shown, condensed, untouched, .. } = asked;
-        let told = || format!("agent {agent}: [{}] of [{}]", draw(shown), draw(list));
+        let PreparedList { shown, condensed, untouched, .. } = prepared;
+        let lists = || format!("agent {agent}: [{}] of [{}]", draw(shown), draw(list));
 
         // Its own messages only.
         let (there, came) = (marks(&texts(shown), "mk"), marks(&texts(list), "mk"));
-        prop_assert!(there.is_subset(&came), "another's words: {}", told());
+        prop_assert!(there.is_subset(&came), "another's words: {}", lists());
         for mark in marks(&texts(shown), "sum") {
             let whose = self.summaries.entry(mark).or_insert_with(|| owner.clone());
-            prop_assert_eq!(&*whose, &owner, "another's summary: {}", told());
+            prop_assert_eq!(&*whose, &owner, "another's summary: {}", lists());
         }
         if owner.session.is_none() {
-            let whose = self.runs.entry(Arc::clone(&asked.id)).or_insert_with(|| owner.clone());
+            let whose = self.runs.entry(Arc::clone(&prepared.id)).or_insert_with(|| owner.clone());
             prop_assert_eq!(&*whose, &owner, "another's number");
         } else {
-            prop_assert_eq!(Some(&*asked.id), owner.session.as_deref());
+            prop_assert_eq!(Some(&*prepared.id), owner.session.as_deref());
         }
 
         // The list is valid and not larger.
         let heads = self.world.heads;
-        prop_assert_eq!(&shown[..heads], &list[..heads], "the head: {}", told());
-        prop_assert_eq!(shown.last(), list.last(), "the end: {}", told());
-        prop_assert_eq!(asked.sizes, (tokens(list), tokens(shown)), "{}", told());
+        prop_assert_eq!(&shown[..heads], &list[..heads], "the head: {}", lists());
+        prop_assert_eq!(shown.last(), list.last(), "the end: {}", lists());
+        prop_assert_eq!(prepared.sizes, (tokens(list), tokens(shown)), "{}", lists());
         if *untouched {
             prop_assert_eq!(&shown[..], list);
         } else {
-            prop_assert_eq!(complaints(shown), Vec::<String>::new(), "{}", told());
-            prop_assert!(asked.sizes.1 < asked.sizes.0, "not smaller: {}", told());
+            prop_assert_eq!(complaints(shown), Vec::<String>::new(), "{}", lists());
+            prop_assert!(prepared.sizes.1 < prepared.sizes.0, "not smaller: {}", lists());
         }
 
         // The prefix is stable.
@@ -482,7 +488,7 @@ impl<'a> Play<'a> {
             let steady = same(&rest, before)
                 || self.done.iter().any(meanwhile)
                 || self.may_be_overlooked(agent, &said);
-            prop_assert!(steady, "[{}] before: {}", draw(before), told());
+            prop_assert!(steady, "[{}] before: {}", draw(before), lists());
         }
         self.came.push((owner.clone(), said.clone()));
         if *condensed {
@@ -520,7 +526,7 @@ fn same(list: &[Message], with: &[Message]) -> bool {
     list.len() >= with.len() && list.iter().zip(with).all(|(one, two)| plain(one) == plain(two))
 }
 
-struct Asked {
+struct PreparedList {
     condensed: bool,
     untouched: bool,
     id: Arc<str>,

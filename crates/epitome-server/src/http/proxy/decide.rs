@@ -12,6 +12,7 @@ use epitome::condenser::ModelLoan;
 use epitome::dialect::{Body, OwnFields};
 use epitome::inline::Caller;
 use epitome::rules::condense::Press;
+use epitome::settings::suggest::did_you_mean;
 use epitome::settings::{Patch, Settings};
 use epitome::{Call, Condenser, Error, Report, Workspace};
 use epitome_http::log_limiter::LogLimiter;
@@ -69,12 +70,24 @@ impl ProxyOptions {
             Some("shadow") => Mode::Shadow,
             None if shadow => Mode::Shadow,
             None => Mode::Default,
-            Some(_) => return Err(Problem::invalid("x-epitome: expected `off` or `shadow`, or no header")),
+            Some(unknown) => return Err(unknown_mode(unknown)),
         };
         let twice = "x-epitome-session: expected one name";
         let wrong = "x-epitome-session: expected a name of 1 to 512 bytes in UTF-8, no control characters";
         Ok(Self { dialect, mode, session: single_name(headers, SESSION_HEADER, [twice, wrong])? })
     }
+}
+
+/// Maximum number of characters of an invalid header that an error text repeats.
+const MAX_SHOWN: usize = 40;
+
+/// Returns the problem for an unknown value of the header `x-epitome`.
+fn unknown_mode(value: &str) -> Problem {
+    let shown: String = value.chars().take(MAX_SHOWN).collect();
+    let similar = did_you_mean(value, ["off", "shadow"]);
+    Problem::invalid(format!(
+        "x-epitome: {shown:?} is not allowed; {similar}expected `off` or `shadow`, or no header"
+    ))
 }
 
 /// What was done with a request.
@@ -353,7 +366,11 @@ mod tests {
             let headers: Vec<_> = sent.into_iter().map(|sent| ("x-epitome", sent)).collect();
             assert_eq!(options(&headers, shadow).ok().unwrap().mode, mode, "{sent:?}");
         }
-        assert!(options(&[("x-epitome", "maybe")], false).is_err());
+        let refused = |sent| options(&[("x-epitome", sent)], false).err().unwrap().detail;
+        let allowed = "expected `off` or `shadow`, or no header";
+        assert_eq!(refused("maybe"), format!("x-epitome: \"maybe\" is not allowed; {allowed}"));
+        let similar = "did you mean `shadow`?";
+        assert_eq!(refused("shadw"), format!("x-epitome: \"shadw\" is not allowed; {similar} {allowed}"));
     }
 
     #[test]

@@ -7,9 +7,9 @@ use epitome_terminal::show::Show;
 
 /// A buffer for the output of a command under test.
 #[derive(Debug, Clone, Default)]
-pub struct Written(Arc<Mutex<Vec<u8>>>);
+pub struct OutputBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Written {
+impl OutputBuffer {
     /// Returns a [`Show`] that writes to two buffers, and these buffers: standard output and standard error.
     pub fn show(json: bool) -> (Show, Self, Self) {
         let (out, errors) = (Self::default(), Self::default());
@@ -23,7 +23,7 @@ impl Written {
     }
 }
 
-impl Write for Written {
+impl Write for OutputBuffer {
     fn write(&mut self, words: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(words)
     }

@@ -20,7 +20,7 @@
 //! | [`restored`] | request bodies, rebuilt from the messages that were read from them |
 //! | [`scripted`] | a model that writes summaries and follows a script |
 //! | [`signal`] | a function that sends signals to child processes |
-//! | [`Written`] | a buffer that captures the output of a command without a process |
+//! | [`OutputBuffer`] | a buffer that captures the output of a command without a process |
 //!
 //! Tests use this crate as a dev-dependency. It is compiled once for all test binaries.
 

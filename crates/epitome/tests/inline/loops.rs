@@ -126,7 +126,7 @@ async fn a_list_that_is_only_masked_ends_with_a_reason_and_without_a_loop() {
             assert_eq!(upstream.invalid(), Vec::<String>::new(), "{told}");
             assert_eq!((upstream.repeated(), upstream.without_required_text()), (0, 0), "{told}");
             if let Some(why) = stuck {
-                assert!(why.starts_with("too long, and nothing more can leave: "), "{told}: {why}");
+                assert!(why.starts_with("too long, and no more messages can be removed: "), "{told}: {why}");
             }
         }
     }

@@ -45,7 +45,7 @@ mod names;
 mod terms;
 
 pub use fidelity::{FAR, Mean, Need, Question, Questions, Recorded, Shown};
-pub use meaning::ListedChars;
+pub use meaning::{ListedChars, SaidAbout};
 pub use names::{contains_name, found_names};
 
 /// Returns the text of a message that the measures read. The text has the author's name (if the message has an author),

@@ -21,7 +21,7 @@ use crate::raw::{self, FLAGS_FIELD, RawFields};
 use crate::usage::{PartialUsage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, flags, media, part_of, restore};
 
-const ROLES: &str = "user, assistant, and system for the system prompt";
+const ROLES: &[&str] = &["user", "assistant", "system"];
 
 /// Anthropic's Messages format.
 #[derive(Debug)]

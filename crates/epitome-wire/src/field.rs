@@ -66,9 +66,8 @@ pub(crate) fn name<'a>(fields: &'a Object, key: &str) -> Result<&'a str> {
     if name.is_empty() { Err(DialectError::new(key, "must not be empty")) } else { Ok(name) }
 }
 
-/// Returns the role in the field `role`, which must be one of OpenAI's role names. The error contains
-/// `allowed`, the list of allowed roles.
-pub(crate) fn role(fields: &Object, allowed: &str) -> Result<Role> {
+/// Returns the role in the field `role`, which must be one of OpenAI's role names. The error lists the `allowed` roles.
+pub(crate) fn role(fields: &Object, allowed: &[&str]) -> Result<Role> {
     match name(fields, "role")? {
         "system" => Ok(Role::System),
         "developer" => Ok(Role::Developer),
@@ -163,17 +162,15 @@ pub(crate) fn wrong_type(key: &str, value: &Value, allowed: &str) -> DialectErro
     DialectError::new(key, format!("is {}; it must be {allowed}", type_name(value)))
 }
 
-/// Returns the error for a word that is not one of the allowed values. `allowed` lists these values, separated
-/// by commas and "and". Text may follow a value, as in "system for the system prompt".
-pub(crate) fn unknown_value(key: &str, word: &str, allowed: &str) -> DialectError {
+/// Returns the error for a word that is not one of the allowed values.
+pub(crate) fn unknown_value(key: &str, word: &str, allowed: &[&str]) -> DialectError {
     let mut short: String = word.chars().take(24).collect();
     if short.len() < word.len() {
         short.push('…');
     }
-    let values = allowed.split(", ").flat_map(|part| part.split(" and "));
-    let values = values.filter_map(|part| part.strip_prefix("and ").unwrap_or(part).split(' ').next());
-    let similar = did_you_mean(word, values);
-    DialectError::new(key, format!("{short:?} is unknown; {similar}allowed are {allowed}"))
+    let similar = did_you_mean(word, allowed.iter().copied());
+    let listed = allowed.join(", ");
+    DialectError::new(key, format!("{short:?} is unknown; {similar}allowed are {listed}"))
 }
 
 fn type_name(value: &Value) -> &'static str {

@@ -31,7 +31,7 @@ pub(crate) fn check(fields: &Object) -> Result<()> {
     let mut mistyped = unknown.filter(|key| !similar_names(key, FLAGS, 1).is_empty());
     match mistyped.next() {
         None => Ok(()),
-        Some(key) => Err(field::unknown_value(FLAGS_FIELD, key, "pinned and skip")),
+        Some(key) => Err(field::unknown_value(FLAGS_FIELD, key, &FLAGS)),
     }
 }
 

@@ -37,7 +37,7 @@ impl Format for Native {
         let fields = field::object(wire)?;
         let role = field::name(fields, "role")?;
         let role = Role::deserialize(Value::from(role)).map_err(|_| {
-            field::unknown_value("role", role, "system, developer, user, assistant, tool and peer")
+            field::unknown_value("role", role, &["system", "developer", "user", "assistant", "tool", "peer"])
         })?;
         if !fields.contains_key("parts") {
             return Err(field::missing("parts"));
@@ -138,7 +138,7 @@ fn read_part(part: &Object) -> Result<Part> {
                 content.push(match field::name(piece, "type")? {
                     "text" => Content::Text { text: field::text(piece, "text")?.to_owned() },
                     "media" => Content::Media(read_media(piece)?),
-                    other => return Err(field::unknown_value("type", other, "text and media")),
+                    other => return Err(field::unknown_value("type", other, &["text", "media"])),
                 });
                 Ok(())
             })?;
@@ -147,8 +147,8 @@ fn read_part(part: &Object) -> Result<Part> {
         }
         "media" => Part::Media(read_media(part)?),
         other => {
-            let allowed = "text, thinking, tool_call, tool_result and media";
-            return Err(field::unknown_value("type", other, allowed));
+            let allowed = ["text", "thinking", "tool_call", "tool_result", "media"];
+            return Err(field::unknown_value("type", other, &allowed));
         }
     })
 }

@@ -15,7 +15,7 @@ use crate::format::{About, Endpoint, Format, FormatHint};
 use crate::pieces::{Piece, is_rejected};
 use crate::{blank_if_nothing, media, part_of};
 
-const ROLES: &str = "system, developer, user, assistant, tool and function";
+const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
 
 /// OpenAI's chat completions. Many other servers use this format too.
 #[derive(Debug)]

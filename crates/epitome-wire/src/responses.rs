@@ -22,7 +22,7 @@ use crate::raw::RawFields;
 use crate::usage::{PartialUsage, tokens};
 use crate::{Dialect, blank_if_nothing, chat, media, openai, part_of, restore};
 
-const ROLES: &str = "system, developer, user and assistant";
+const ROLES: &[&str] = &["system", "developer", "user", "assistant"];
 /// The name of the request field. The item that represents this field contains a field with the same name.
 const INSTRUCTIONS: &str = "instructions";
 

@@ -88,9 +88,10 @@ impl Recorded {
         &self.texts
     }
 
-    /// Returns the texts of the messages before position `at` that are not always shown.
-    pub fn condensable(&self, at: usize) -> impl Iterator<Item = &str> {
-        self.texts.get(self.pinned..at).unwrap_or_default().iter().map(String::as_str)
+    /// Returns what the messages before position `at` said about a name, without the messages that are always shown.
+    pub fn said_about(&self, name: &str, at: usize) -> SaidAbout {
+        let texts = self.texts.get(self.pinned..at).unwrap_or_default();
+        SaidAbout::of(name, texts.iter().map(String::as_str))
     }
 
     /// Estimates the tokens of all messages before position `at`, without the messages that are always shown.
@@ -163,10 +164,10 @@ impl Shown {
         self.units().any(|unit| contains_name(unit, name))
     }
 
-    /// Returns whether the context contains a name together with what was said about it in these texts.
-    pub fn explains<'t>(&self, name: &str, texts: impl IntoIterator<Item = &'t str>) -> bool {
+    /// Returns whether the context contains a name together with what was said about it.
+    pub fn explains(&self, name: &str, said: &SaidAbout) -> bool {
         let all = std::iter::once(self.summary.as_str()).chain(self.messages.iter().map(String::as_str));
-        self.contains(name) && SaidAbout::of(name, texts).is_repeated_in(name, all)
+        self.contains(name) && said.is_repeated_in(name, all)
     }
 
     /// Returns the texts in which passages are searched: each line of the summary, and each message.

@@ -34,7 +34,7 @@ struct Surroundings {
 
 /// What a conversation said about a name: the words near each of its occurrences.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SaidAbout(Vec<Surroundings>);
+pub struct SaidAbout(Vec<Surroundings>);
 
 impl SaidAbout {
     /// Collects the words near each occurrence of a name in these texts.

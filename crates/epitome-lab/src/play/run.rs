@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{Conversation, DISTANCES, ListMethod, Outcome, PlayOptions, Policy, ReplayEvent};
 use crate::evaluation::cost::{PromptCache, SentMessage};
-use crate::evaluation::{Questions, Recorded, Shown, text_of};
+use crate::evaluation::{Need, Questions, Recorded, SaidAbout, Shown, text_of};
 
 /// Maximum number of faults that are listed for a conversation.
 const MAX_FAULTS: usize = 8;
@@ -254,6 +254,15 @@ fn pin(messages: &mut [Message], pinned: usize) {
     messages.iter_mut().take(pinned).for_each(|message| message.pinned = true);
 }
 
+/// Returns the names that the calls at a position need, each with what was said about it.
+fn needs(recorded: &Recorded, at: usize) -> Vec<(Need, SaidAbout)> {
+    let said = |need: Need| {
+        let said = recorded.said_about(&need.name, at);
+        (need, said)
+    };
+    recorded.needs(at).into_iter().map(said).collect()
+}
+
 /// Scores lists: determines which names and answers the recording needs, and checks which of them a list contains.
 struct Scorer<'a> {
     conversation: &'a Conversation,
@@ -262,6 +271,8 @@ struct Scorer<'a> {
     questions: Option<Questions>,
     /// The positions at which a list is scored, sorted. A position is the number of messages before it.
     positions: Vec<usize>,
+    /// The needs at each position, which every budget is scored with.
+    needs: HashMap<usize, Vec<(Need, SaidAbout)>>,
     costs: bool,
     counter: Counter,
     hash: RandomState,
@@ -275,8 +286,22 @@ impl<'a> Scorer<'a> {
         let questions = has_questions.then(|| Questions::new(&recorded, &conversation.questions));
         let positions = if has_questions { vec![conversation.messages.len()] } else { recorded.positions() };
         let counter = Counter::new(Encoding::O200k);
+        let needs = match &questions {
+            None => positions.iter().map(|at| (*at, needs(&recorded, *at))).collect(),
+            Some(_) => HashMap::new(),
+        };
         let (hash, sizes) = (RandomState::new(), HashMap::new());
-        Self { conversation, recorded, questions, positions, costs: options.costs, counter, hash, sizes }
+        Self {
+            conversation,
+            recorded,
+            questions,
+            positions,
+            needs,
+            costs: options.costs,
+            counter,
+            hash,
+            sizes,
+        }
     }
 
     /// Returns whether the list after `at` messages is scored.
@@ -441,10 +466,10 @@ impl OutcomeBuilder {
             return;
         }
         outcome.lists.add(&shown.summary);
-        for need in scorer.recorded.needs(at) {
+        for (need, said) in scorer.needs.get(&at).into_iter().flatten() {
             let found = if shown.contains(&need.name) { 1.0 } else { 0.0 };
             outcome.fer.add(found);
-            let explained = shown.explains(&need.name, scorer.recorded.condensable(at));
+            let explained = shown.explains(&need.name, said);
             outcome.fem.add(if explained { 1.0 } else { 0.0 });
             if need.is_far() {
                 outcome.fer_far.add(found);

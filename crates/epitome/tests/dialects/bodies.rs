@@ -230,7 +230,7 @@ fn bad_input_is_told_in_one_line_that_names_the_place() {
         ),
         (
             r#"{"system":"","messages":[{"role":"user","content":[{"type":"text","text":"a","epitome":{"pined":true}}]}]}"#,
-            "messages[0].content[0].epitome: \"pined\" is unknown; did you mean `pinned`? allowed are pinned and skip",
+            "messages[0].content[0].epitome: \"pined\" is unknown; did you mean `pinned`? allowed are pinned, skip",
         ),
     ] {
         assert_eq!(Body::read(text, None).unwrap_err().to_string(), expected, "{text}");
